@@ -20,7 +20,7 @@ from pathlib import Path
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.demo.server import ScriptedModel  # noqa: E402
+from claudebox.commands.demo.server import ScriptedModel  # noqa: E402
 
 CLAUDEBOX = ("/usr/bin/python3", "-IS", f"{TOP}/bin/claudebox", "-y", "--quiet")
 MORE, BESIDE = 0.5, 45  # seconds for a copy of 20,000 files; MiB beside each client

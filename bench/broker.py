@@ -28,9 +28,14 @@ from typing import TYPE_CHECKING
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.launch.broker import BrokerSidecar  # noqa: E402
-from claudebox.plan.network_model import ApiConfig, Broker, Endpoint, Trust  # noqa: E402
-from claudebox.tables import agent  # noqa: E402
+from claudebox.agent import claude  # noqa: E402
+from claudebox.broker.sidecar import BrokerSidecar  # noqa: E402
+from claudebox.network.records import (  # noqa: E402
+    ApiConfig,
+    Broker,
+    Endpoint,
+    Trust,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -150,7 +155,7 @@ class Way:
 def ask(stream: socket.socket, path: str) -> tuple[float, float]:
     """Return after how many seconds the first and the last byte of an answer came."""
     target = f"/v1/messages?beta={path}"
-    head = f"POST {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {agent.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
+    head = f"POST {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {claude.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
     begun = time.perf_counter()
     stream.sendall(head.encode() + bytes(BODY))
     buffer = memoryview(bytearray(1 << 20))
@@ -188,7 +193,7 @@ def reader() -> Iterator[Callable[[Way, str, int], float]]:
                 "ca": way.certificate,
                 "path": f"/v1/messages?beta={path}",
                 "body": body,
-                "key": agent.PLACEHOLDER,
+                "key": claude.PLACEHOLDER,
             }
             process.stdin.write(json.dumps(order) + "\n")
             process.stdin.flush()
@@ -230,7 +235,7 @@ def broker(port: int, certificate: str) -> Iterator[tuple[str, int]]:
     """Run a broker for this upstream, without a sandbox; yield its socket and its process."""
     config = ApiConfig(
         Endpoint("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port),
-        agent.PLACEHOLDER,
+        claude.PLACEHOLDER,
         credentials=(("ANTHROPIC_API_KEY", "the-real-key"),),
         trust=Trust(certificate),
     )

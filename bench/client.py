@@ -22,7 +22,7 @@ from pathlib import Path
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.demo.server import ScriptedModel  # noqa: E402
+from claudebox.commands.demo.server import ScriptedModel  # noqa: E402
 
 LIMIT = 1.10  # of the bare client
 KEY = "key-of-the-benchmark"

@@ -17,8 +17,10 @@ import time
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.config import files, settings, trust  # noqa: E402
-from claudebox.config.settings import Settings  # noqa: E402
+from claudebox.settings import files as settings_files  # noqa: E402
+from claudebox.settings import layers as settings_layers  # noqa: E402
+from claudebox.settings import trust  # noqa: E402
+from claudebox.settings.layers import Settings  # noqa: E402
 
 LIMIT = 8.0  # milliseconds
 PROGRAM = ("/usr/bin/python3", "-IS", f"{TOP}/bin/claudebox", "-y", "--exec", "--", "true")
@@ -66,12 +68,12 @@ class Case:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(content)
-        reader = files.SettingsReader(self._home)
+        reader = settings_files.SettingsReader(self._home)
         source = reader.project(self._project)
         assert source is not None
         layer = reader.layer(source)
-        own = files.layers(Settings({}), {}, reader)
-        before, after = (settings.merge(Settings({}), {}, layers) for layers in (own, (*own, layer)))
+        own = settings_files.layers(Settings({}), {}, reader)
+        before, after = (settings_layers.merge(Settings({}), {}, layers) for layers in (own, (*own, layer)))
         wide = tuple(change.text for change in trust.changes(before, after) if change.widens)
         assert wide
         path = os.path.realpath(source.path)

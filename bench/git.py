@@ -19,12 +19,13 @@ import time
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.launch import git_import, git_state  # noqa: E402
-from claudebox.launch.git_sandbox import Tools  # noqa: E402
+from claudebox.git import importer  # noqa: E402
+from claudebox.git import state as git_state  # noqa: E402
+from claudebox.git.sandbox import Tools  # noqa: E402
 from claudebox.plan import seccomp  # noqa: E402
 from claudebox.undo import restore  # noqa: E402
-from claudebox.undo.look import Scan  # noqa: E402
 from claudebox.undo.store import SnapshotStore  # noqa: E402
+from claudebox.undo.walker import Scan  # noqa: E402
 
 LAUNCH = ("-y", "--git-import", "manual", "--exec", "--")
 # Files → milliseconds: a launch more than with the same files and no repository, an import, the first snapshot and
@@ -105,7 +106,7 @@ class Case:
         (private,) = glob.glob(f"{self._base}/home/.claudebox/instances/*/git/*/real")
         private = os.path.dirname(private)
         begun = time.perf_counter()
-        done = git_import.bring_back(private, self._tools, "bench", final=True)
+        done = importer.bring_back(private, self._tools, "bench", final=True)
         imported = (time.perf_counter() - begun) * 1e3
         assert [move.name for move in done.moved] == ["refs/heads/master"], done
         begun = time.perf_counter()

@@ -25,11 +25,14 @@ from typing import TYPE_CHECKING
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.config import policy, settings  # noqa: E402
-from claudebox.facts import host  # noqa: E402
-from claudebox.launch import prepare  # noqa: E402
-from claudebox.launch.stubs import Session  # noqa: E402
+from claudebox.host import gather  # noqa: E402
 from claudebox.plan import compose  # noqa: E402
+from claudebox.run import prepare  # noqa: E402
+from claudebox.run.stubs import Session  # noqa: E402
+from claudebox.settings import (  # noqa: E402
+    layers,
+    policy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -179,8 +182,8 @@ def _bare(name: str, installed: str, argv: Sequence[str], environ: dict[str, str
     twin = tempfile.mkdtemp(prefix="twin-", dir=os.path.dirname(project))
     os.chdir(twin)
     Case("the first launch", (installed, *PAYLOAD), environ).run()  # makes the state of this project
-    wishes = policy.decide_policy(settings.read_settings(argv, environ), home=environ["HOME"], workdir=twin)
-    facts = host.read_host(wishes, environ).replace(terminal=False)
+    wishes = policy.decide_policy(layers.read_settings(argv, environ), home=environ["HOME"], workdir=twin)
+    facts = gather.read_host(wishes, environ).replace(terminal=False)
     made = compose.make_plan(wishes, facts).replace(gate=())
     stubs = Session(facts.instance)
     stubs.begin(made)

@@ -21,7 +21,8 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "src")]
 from bench.ground import CONNECTS, PORT, PYTHON, SIZE, Ground, ratio, table, verdict  # noqa: E402
 from tests.network.topology import INTERNET4  # noqa: E402
 
-from claudebox.network import address_watch, uplink_args  # noqa: E402
+from claudebox.network import netns  # noqa: E402
+from claudebox.network import uplink as network_uplink  # noqa: E402
 
 WAN4, WAN_SIZE = "198.41.0.4", 16 << 20
 FORWARDER = "10.0.2.3"
@@ -32,7 +33,7 @@ OUTSIDE = (("tcp_congestion_control", "reno"), ("tcp_wmem", "4096 16384 4194304"
 
 def inside(uplink: str) -> str:
     """Return what a shell does to have the warden's settings."""
-    rows = (*address_watch.SETTINGS, ("ipv4/tcp_wmem", f"4096 16384 {address_watch.IN_FLIGHT[uplink]}"))
+    rows = (*netns.SETTINGS, ("ipv4/tcp_wmem", f"4096 16384 {netns.IN_FLIGHT[uplink]}"))
     return " ".join(f"echo '{value}' 2>/dev/null > /proc/sys/net/{name};" for name, value in rows)
 
 
@@ -109,10 +110,10 @@ class Bench(Ground):
             sign = f"{self.base}/pid"
             os.mkfifo(sign)
             reading = os.open(sign, os.O_RDWR)
-            words = uplink_args.pasta(path, FORWARDER, user.pid, sign, ipv6=True, root=True)
+            words = network_uplink.pasta(path, FORWARDER, user.pid, sign, ipv6=True, root=True)
         else:
             reading, sign = told, ""
-            words = uplink_args.slirp4netns(path, user.pid, tell, end, ipv6=True)
+            words = network_uplink.slirp4netns(path, user.pid, tell, end, ipv6=True)
         quiet = subprocess.DEVNULL
         carrier = subprocess.Popen(
             [*self.world.within("host"), *words],

@@ -6,7 +6,7 @@ import os
 import sys
 
 sys.path.insert(0, "/claudebox/src")
-from claudebox import syscalls
+from claudebox.base import syscalls
 
 BIND, MOVE = 0x1000, 0x2000
 POWER_OFF = 0x4321FEDC

@@ -16,7 +16,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "src"))
-from claudebox.tables.agent import LEAST  # noqa: E402 - found by the line above
+from claudebox.agent.claude import LEAST  # noqa: E402
 
 CACHE = TOP / ".local/clients"
 PACKAGE = f"@anthropic-ai/claude-code-linux-{'arm64' if os.uname().machine == 'aarch64' else 'x64'}"

@@ -19,7 +19,7 @@ sys.path[:0] = [str(TOP / "src"), str(TOP)]
 
 from scripts import reference  # noqa: E402
 
-from claudebox.commands import json_schema  # noqa: E402
+from claudebox.commands import profiles  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -64,7 +64,7 @@ def outputs() -> dict[str, str]:
         proofs.setdefault(mark.id, []).append(mark)
     return {
         "man/claudebox.1": reference.man_page(),
-        "docs/claudebox.schema.json": json_schema.text() + "\n",
+        "docs/claudebox.schema.json": profiles.schema_text() + "\n",
         "completions/claudebox.bash": reference.bash_completion(),
         "completions/_claudebox": reference.zsh_completion(),
         "completions/claudebox.fish": reference.fish_completion(),
@@ -101,22 +101,15 @@ def results() -> Iterator[str]:
 
 
 def tree() -> Iterator[str]:
-    """Yield the modules of the package as they lie in their folders, each with the first sentence of its docstring."""
+    """Yield the folders of the package, each with its modules and the first sentence of its docstring."""
     yield "src/claudebox/"
     yield from _branch(TOP / "src/claudebox", 1)
 
 
 def _branch(folder: Path, depth: int) -> Iterator[str]:
-    paths = [path for path in folder.iterdir() if path.name not in ("__init__.py", "__pycache__")]
-    for path in sorted(paths, key=lambda path: (path.is_dir(), path.name)):
-        name = "  " * depth + path.name
-        if (path / "__init__.py").exists():
-            yield f"{name + '/':<30} {_job(path / '__init__.py')}"
-            yield from _branch(path, depth + 1)
-        elif path.is_dir():
-            yield f"{name + '/':<30} {', '.join(sorted(entry.name for entry in path.iterdir()))}"
-        elif path.suffix == ".py":
-            yield f"{name:<30} {_job(path)}"
+    for path in sorted(path for path in folder.iterdir() if (path / "__init__.py").exists()):
+        yield f"{'  ' * depth + path.name + '/':<20} {_job(path / '__init__.py')}"
+        yield from _branch(path, depth + 1)
 
 
 def _job(path: Path) -> str:

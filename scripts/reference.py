@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from claudebox import __version__
-from claudebox.commands.help import STATUSES, SUMMARY
-from claudebox.config.options import SETTINGS
-from claudebox.tables import project_paths
-from claudebox.tables.toolchains import TOOLCHAINS
+from claudebox.commands.usage import STATUSES, SUMMARY
+from claudebox.settings.table import SETTINGS
+from claudebox.tables import paths as tables_paths
+from claudebox.tables.tools import TOOLCHAINS
 
 if TYPE_CHECKING:
-    from claudebox.config.model import Setting
+    from claudebox.settings.records import Setting
 
 _FILES = (
     "Settings are merged in this order: defaults, ~/.claudebox/config.toml, the profile with those that it extends, "
@@ -119,7 +119,7 @@ def _words(row: Setting) -> tuple[str, ...]:
     if row.key == "toolchain":
         return tuple(TOOLCHAINS)
     if row.key == "allow":
-        return project_paths.NAMES
+        return tables_paths.NAMES
     return row.choices
 
 

@@ -8,23 +8,20 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from claudebox import state
-from claudebox.facts.bubblewrap import Bubblewrap
-from claudebox.facts.git_identity import UserSettings
-from claudebox.facts.git_model import GitDirectory, Repository, Store
-from claudebox.facts.host import Host
-from claudebox.facts.model import Guarded, Hidden, PathFact
-from claudebox.facts.nix_model import Daemon, Location, Nix
-from claudebox.facts.paths import Destination
-from claudebox.facts.programs import Client
-from claudebox.tables import host_paths, project_paths
+from claudebox.agent.facts import Client
+from claudebox.base import state as base_state
+from claudebox.git.facts import GitDirectory, Repository, Store, UserSettings
+from claudebox.host.gather import Host
+from claudebox.host.records import Bubblewrap, Destination, Guarded, Hidden, PathFact
+from claudebox.nix.records import Daemon, Location, Nix
+from claudebox.tables import paths as tables_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Literal
 
-    from claudebox.config.model import Policy
-    from claudebox.facts.model import Identity
+    from claudebox.host.records import Identity
+    from claudebox.settings.records import Policy
 
     Kind = Literal["directory", "file", "socket", "other", "missing"]
 
@@ -115,7 +112,7 @@ def asking(host: Host, policy: Policy, *facts: PathFact, there: Iterable[str] = 
 
 def guarded(*present: str, links: tuple[str, ...] = ()) -> tuple[Guarded, ...]:
     """Return what the reader would find of the tables in a project where only some of it exists."""
-    rows = [(name, f"{PROJECT}/{name}", stub, why) for name, stub, why in project_paths.PROTECTED]
+    rows = [(name, f"{PROJECT}/{name}", stub, why) for name, stub, why in tables_paths.PROTECTED]
     made = []
     for name, path, stub, why in rows:
         short = path.removeprefix(f"{PROJECT}/")
@@ -128,7 +125,7 @@ def guarded(*present: str, links: tuple[str, ...] = ()) -> tuple[Guarded, ...]:
 
 def base(**changes: Any) -> Host:
     """Return what all of them have in common: Alice, her project, and a recent kernel and bwrap."""
-    why = dict(host_paths.HIDDEN)
+    why = dict(tables_paths.HIDDEN)
     hidden = ((row if row.startswith("/") else f"{HOME}/{row}", row) for row in _HIDDEN)
     facts: dict[str, Any] = {
         "uid": 1000,
@@ -145,10 +142,10 @@ def base(**changes: Any) -> Host:
         "not_projects": tuple(place(path) for path in _NOT_PROJECTS),
         "not_beneath": tuple(place(path) for path in _NOT_BENEATH),
         "beneath_after_all": (place("/dev/shm"), place("/run/media")),
-        "masked": host_paths.MASKED[:3],
+        "masked": tables_paths.MASKED[:3],
         "git_user": UserSettings((("user", "", "name", "Alice Example"), ("user", "", "email", "alice@example.org"))),
         "client": Client(f"{HOME}/.local/bin/claude", f"{HOME}/.local/share/claude/versions/2.1.325"),
-        "instance": state.locate(HOME, PROJECT),
+        "instance": base_state.locate(HOME, PROJECT),
         "memory_files": (b"", b""),
     }
     return Host(**{**facts, **changes})
@@ -159,7 +156,9 @@ def _etc(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str, str], ...]:
 
     def reason(path: str) -> str:
         return next(
-            why for known, why in host_paths.ETC if path == known or (known[-1] == "*" and path.startswith(known[:-1]))
+            why
+            for known, why in tables_paths.ETC
+            if path == known or (known[-1] == "*" and path.startswith(known[:-1]))
         )
 
     return tuple((path, real or path, reason(path)) for path, real in rows)
@@ -324,7 +323,7 @@ def unmerged(**changes: Any) -> Host:
         "etc": _etc((*_DEBIAN_ETC[:2], ("/etc/localtime", ""), ("/etc/ssl/certs", ""))),
         "ca_bundle": fact("/etc/ssl/certs/ca-certificates.crt", "file", owner=0),
         "resolv_conf": b"nameserver 10.0.0.1\n",
-        "masked": (*host_paths.MASKED[:2], ("/usr/local/etc/npmrc", "npm token")),
+        "masked": (*tables_paths.MASKED[:2], ("/usr/local/etc/npmrc", "npm token")),
     }
     return base(**{**facts, **changes})
 

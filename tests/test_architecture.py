@@ -7,59 +7,52 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from claudebox.tables.tiers import TIERS
+from claudebox.network.tiers import TIERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 SOURCE = Path(__file__).resolve().parent.parent / "src/claudebox"
 
-# A folder is a phase. What each may import at run time, by prefix of the dotted name; `ROOT` stands for the files at
-# the top that every phase may use. A folder that is not in the table may import everything.
-ROOT = (
-    "build_paths", "console", "errors", "files", "host_proxy", "places", "state", "stub_journal", "syscalls", "values",
+# Lower layers never import higher ones. A feature's folder has rooms of the core's layers: `git/plan.py` may what
+# `plan/` may. What is not a room acts, like `run`, and is above the core.
+LAYERS = (
+    "base", "tables", "settings", "host", "plan", "run", "feature", "report", "session", "many", "commands", "cli",
 )  # fmt: skip
-BORDERS = {
-    "tables": ("values",),
-    "config": (*ROOT, "tables", "config"),
-    "facts": (*ROOT, "tables", "facts", "config.model", "config.domains", "config.nix_references"),
-    "plan": (
-        *ROOT, "tables", "plan", "config.model", "config.domains", "config.nix_references", "config.options",
-        "facts.model", "facts.nix_model",
-    ),
-    "launch": (
-        *ROOT, "tables", "launch", "network", "config.model", "plan.model", "plan.network_model", "plan.bwrap_args",
-        "facts.model", "facts.nix_model", "facts.nix_handshake", "report.caches", "git",
-        "report.tree",  # what agents made is removed in one way
-        "undo.sidecar",
-    ),
-    "report": (
-        *ROOT, "tables", "report", "plan.model", "plan.network_model", "facts.model", "facts.git_model",
-        "facts.nested_git", "git", "launch.process",
-        "undo",  # the one answer to what changed
-    ),
-    "undo": (*ROOT, "tables", "undo", "launch", "plan.model", "config.model", "facts.model", "report.tree"),
-    "git": (*ROOT, "tables", "git", "facts.git_config", "facts.git_executed", "facts.git_model", "launch.process"),
-    # Processes of ours share with the launcher how they end, what is said on the wire, and how a login is renewed.
-    "network": (*ROOT, "tables", "network", "plan.model", "plan.network_model", "config.domains", "launch.process"),
-    "broker": (
-        *ROOT, "tables", "broker", "network", "plan.model", "plan.network_model", "config.domains",
-        "launch.broker_wire", "launch.tls_context", "launch.token_copy",
-        "launch.secret_values", "facts.programs",  # a value is read again as it was read at first
-        "launch.placeholder",  # and what everybody knows of it is told by the same table
-    ),
+FEATURES = ("agent", "broker", "git", "network", "nix", "undo")
+ROOMS = {"facts": "host", "config": "host", "config_paths": "host", "plan": "plan", "records": "host"}
+TABLES = ("agent.claude", "network.tiers")  # data of a feature, which every layer may read
+# Where the core meets the features: what they found, what they planned, what of theirs runs beside a sandbox.
+MEETINGS = ("host.gather", "plan.compose", "run.sidecars", "session")
+# What still imports upwards. Only ever shorten this list.
+KNOWN: dict[str, set[str]] = {
+    "many.detach": {"cli"},
+    "many.finish": {"commands.git_import"},
+    "many.new": {"commands.git_import"},
+    "nix.facts": {"nix.daemon"},
+    "run.host_guard": {"git.sidecar"},
+}
+CONVERTING = {"settings.domains": {"base.syscalls"}}  # `inet_pton`
+# Functions of `os` that compute and do not look.
+COMPUTING = {
+    "fsdecode", "fsencode", "fspath", "path.basename", "path.commonpath", "path.dirname", "path.isabs", "path.join",
+    "path.normpath", "path.split", "path.splitext",
 }  # fmt: skip
 # Names that say nothing without their module: a public function has a verb and a noun.
 BARE_VERBS = {"decide", "find", "make", "parse", "read"}
-# Files at the top that phases rest on; they rest on nothing but one another.
-FOUNDATION = {*ROOT, "__init__"}
 # These read nothing but their arguments: a plan is the same for the same settings and facts, and a test needs no
-# machine. Of `config`, only finding files and asking for trust look at the machine.
-PURE = ("tables", "plan", "config", "errors", "values")
-NOT_PURE = ("config.files", "config.trust", "config.syntax", "config.validate")
-CONVERTING = {"config.addresses": {"syscalls"}}  # `inet_pton`
+# machine. Of `settings`, only finding files and asking for trust look at the machine.
+PURE: tuple[str, ...] = (
+    "tables",
+    "plan",
+    "settings",
+    "base.errors",
+    "base.records",
+    *(f"{feature}.plan" for feature in FEATURES),
+)
+NOT_PURE = ("settings.files", "settings.trust", "settings.document")
 # Not on the way of a launch.
-BESIDE = ("broker", "commands", "demo")
+BESIDE = ("commands", "many", "broker.main", "broker.http", "broker.proxy", "broker.inject", "broker.model_api")
 # Functions of `os` that compute and do not look.
 COMPUTING = {
     "fsdecode", "fsencode", "fspath", "path.basename", "path.commonpath", "path.dirname", "path.isabs", "path.join",
@@ -167,27 +160,41 @@ def uses_of_os(name: str) -> set[str]:
     return {use for use in used if not any(other.startswith(f"{use}.") for other in used)}
 
 
+def layer(name: str) -> int:
+    """Return how high a module stands."""
+    folder, _, room = name.partition(".")
+    if name in TABLES or folder not in (*LAYERS, *FEATURES):
+        return LAYERS.index("tables")
+    return LAYERS.index(ROOMS.get(room, "feature") if folder in FEATURES else folder)
+
+
+def upwards(name: str) -> set[str]:
+    """Return the modules of higher layers that a module imports."""
+    return {other for other in own_imports(name) if layer(other) > layer(name)}
+
+
 @of_each(sorted(MODULES))
-def test_a_phase_imports_only_what_its_folder_may(name):
-    # proves HOUSE-05
-    folder = name.split(".")[0]
-    if folder in FOUNDATION:
-        assert own_imports(name) <= FOUNDATION
-    elif folder in BORDERS:
-        strange = {module for module in own_imports(name) if not within(module, BORDERS[folder])}
-        assert not strange, f"{folder} may import {', '.join(BORDERS[folder]) or 'nothing'}"
+def test_no_layer_imports_a_higher_one(name):
+    # proves HOUSE-03, HOUSE-05
+    if name not in MEETINGS:
+        assert upwards(name) <= KNOWN.get(name, set())
 
 
-def test_every_folder_has_its_border():
+def test_what_is_known_to_import_upwards_does():
+    # proves HOUSE-03
+    assert {name: upwards(name) for name in KNOWN} == KNOWN
+
+
+def test_every_folder_has_its_layer():
     folders = {name.split(".")[0] for name in MODULES if "." in name}
 
-    assert folders == {*BORDERS, "commands", "demo"}
+    assert folders == {*LAYERS, *FEATURES} - {"feature", "session", "cli"}
 
 
-def test_the_check_of_borders_can_fail():
-    assert "facts.host" in own_imports("commands.check")
-    assert not within("facts.host", BORDERS["plan"])
-    assert not within("plan.models", ("plan.model",))
+def test_the_check_of_layers_can_fail():
+    assert "host.gather" in own_imports("commands.check")
+    assert layer("base.files") < layer("host.gather") < layer("plan.mounts") < layer("git.importer") < layer("cli")
+    assert upwards("session") | upwards("run.sidecars") | upwards("host.gather")
 
 
 @of_each(DECIDING)
@@ -206,27 +213,27 @@ def test_what_decides_reads_nothing(name):
 
 @of_each(DECIDING)
 def test_what_decides_uses_nothing_that_acts(name):
-    acting = {"files", "state", "stub_journal", "syscalls"} - CONVERTING.get(name, set())
+    acting = {"base.files", "base.state", "base.syscalls", "base.process", "base.trees"} - CONVERTING.get(name, set())
     assert not own_imports(name) & acting
 
 
 def test_the_check_of_uses_of_os_can_fail():
-    assert "lstat" in uses_of_os("facts.git")
-    assert "environ.get" in uses_of_os("console")
-    assert "syscalls" in own_imports("launch.start")
+    assert "lstat" in uses_of_os("git.facts")
+    assert "environ.get" in uses_of_os("base.console")
+    assert "base.syscalls" in own_imports("run.start")
 
 
 @of_each(sorted(MODULES))
 def test_only_one_file_touches_the_c_modules(name):
     private = {module for module in imported(name) if module.startswith("_") and module != "__future__"}
 
-    assert not private or name == "syscalls"
+    assert not private or name == "base.syscalls"
 
 
 @of_each(ON_THE_PATH)
 def test_the_environment_comes_in_by_one_door(name):
     # The edge, the setting for no colours, a process of its own, and what asks where git of the host would look.
-    if name in ("cli", "console", "launch.token_refresh", "git.disarm"):
+    if name in ("cli", "base.console", "agent.renewal", "git.disarm"):
         return
     assert not {use for use in uses_of_os(name) if use.startswith(("environ", "getenv"))}
 
@@ -298,7 +305,7 @@ def wordings(tree: ast.AST) -> list[str]:
 def test_links_are_resolved_by_one_function(name):
     # proves E16
     # Python's own recurses once per link, and a project can hold thousands.
-    if name == "files" or within(name, ("session", "demo", "commands")):
+    if name == "base.files" or within(name, ("session", "commands", "many")):
         return
     assert "path.realpath" not in uses_of_os(name), "use files.real_path"
 
@@ -314,17 +321,17 @@ def test_modules_have_names_that_say_something(name):
     assert "claudebox" not in name
 
 
-@of_each([name for name in sorted(MODULES) if within(name, ("network", "broker"))])
+@of_each([name for name in sorted(MODULES) if within(name, ("network", "broker")) and not name.endswith(".plan")])
 def test_who_enforces_ranges_is_handed_them(name):
     # proves HOUSE-03
     taken = {
         alias.name
         for node in ast.walk(parsed(name))
-        if isinstance(node, ast.ImportFrom) and node.module in ("claudebox.tables.barred_ranges", "claudebox.tables")
+        if isinstance(node, ast.ImportFrom) and node.module in ("claudebox.tables.network", "claudebox.tables")
         for alias in node.names
     }
 
-    assert not taken & {"barred_ranges", "BARRED", "OPEN6"}, "take `Ranges` of the plan"
+    assert not taken & {"network", "BARRED", "OPEN6"}, "take `Ranges` of the plan"
 
 
 def test_a_name_means_one_class():

@@ -6,7 +6,7 @@ import sys
 
 from tests.conftest import REPOSITORY, need
 
-from claudebox.config.options import SETTINGS
+from claudebox.settings.table import SETTINGS
 
 GENERATE = REPOSITORY / "scripts/generate.py"
 

@@ -6,17 +6,19 @@ import gc
 import os
 import sys
 
-from claudebox import console
-from claudebox.errors import DECLINED, FAILED, ClaudeboxError, describe_failure
-from claudebox.files import keep_owner_rights, list_names
+from claudebox.base import console
+from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError, describe_failure
+from claudebox.base.files import keep_owner_rights, list_names
 
-_ANYWHERE = ("instances", "profiles", "trust", "init", "schema", "demo")  # what is asked of no project
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from claudebox.config.settings import Layer, Settings
+    from claudebox.settings.layers import Layer, Settings
+
+
+_ANYWHERE = ("instances", "profiles", "trust", "init", "schema", "demo")  # what is asked of no project
 
 
 def main() -> int:
@@ -56,13 +58,13 @@ def _ensure_standard_descriptors() -> None:
 
 
 def _run(argv: list[str], environ: dict[str, str]) -> int:
-    from claudebox.config import settings as table
+    from claudebox.settings import layers
 
-    flags = _read_flags(table.parse_arguments(argv))
+    flags = _read_flags(layers.parse_arguments(argv))
     if flags.on("help"):
-        from claudebox.commands import help as helping
+        from claudebox.commands import usage
 
-        console.write(helping.help_text(), descriptor=1)
+        console.write(usage.help_text(), descriptor=1)
         return 0
     if flags.on("version"):
         from claudebox import __version__
@@ -76,13 +78,20 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
 
         return check.run(flags, environ)
     if flags.on("verify"):
-        from claudebox.commands.verify import verify
+        from claudebox.commands.verify import verify as verify_verify
 
-        return verify.run(flags, environ)
+        return verify_verify.run(flags, environ)
     if flags.on("log") or flags.on("usage") or flags.on("now"):
-        from claudebox.commands import admit, log, spending
+        from claudebox.commands import allow_domain
+        from claudebox.commands import log as commands_log
 
-        command = admit.run if flags.on("now") else spending.run if flags.on("usage") else log.run
+        command = (
+            allow_domain.run
+            if flags.on("now")
+            else commands_log.show_spending
+            if flags.on("usage")
+            else commands_log.run
+        )
         return command(environ, flags)
     if flags.on("import"):
         from claudebox.commands import git_import
@@ -93,18 +102,19 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
 
         return undo.run(flags, environ)
     if flags.on("instances") or flags.on("show"):
-        from claudebox.commands import instances, show
+        from claudebox.commands import instances
+        from claudebox.commands import show as commands_show
 
-        return instances.run(environ, flags) if flags.on("instances") else show.run(environ, flags.words)
+        return instances.run(environ, flags) if flags.on("instances") else commands_show.run(environ, flags.words)
     for name in ("profiles", "trust", "init", "schema"):
         if flags.on(name):
             from claudebox.commands import profiles
 
             return profiles.run(name, flags, environ)
     if flags.on("demo"):
-        from claudebox.demo import run
+        from claudebox.commands.demo import run as demo_run
 
-        return run.run(
+        return demo_run.run(
             environ,
             flags.words,
             interactive=os.isatty(0) and os.isatty(1) and not flags.on("yes"),
@@ -120,20 +130,20 @@ def _look_at_killed(flags: Settings, environ: dict[str, str]) -> None:
         return
     if not home.startswith("/") or not list_names(f"{home}/.claudebox/unlooked"):
         return
-    from claudebox import state
-    from claudebox.facts import host
+    from claudebox.base import state as base_state
+    from claudebox.host import machine
     from claudebox.report import leftovers
 
-    workdir = host.current_directory()
+    workdir = machine.current_directory()
     waits = any(flags.on(key) for key in _ANYWHERE) or flags.on("import") or flags.on("undo")
-    instance = state.locate(host.current_home(environ), workdir)
+    instance = base_state.locate(machine.current_home(environ), workdir)
     leftovers.catch_up(instance, (workdir,), patience=float("inf") if waits else leftovers.PATIENCE)
 
 
 def _read_flags(flags: Settings) -> Settings:
     """Return the flags; nobody could answer a question at an editor."""
     if flags.client and not os.isatty(0):
-        from claudebox.config.settings import Given
+        from claudebox.settings.layers import Given
 
         return flags.replace(given={"yes": (Given("yes", "the editor"),)})
     return flags
@@ -143,23 +153,24 @@ def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:
     """Go to the top of the repository where all of it is to be the project; the flags then know where we were."""
     if any(flags.on(key) for key in _ANYWHERE):
         return flags
-    from claudebox.config import settings as table
-    from claudebox.facts import git, host
+    from claudebox.git import facts as git_facts
+    from claudebox.host import machine
+    from claudebox.settings import layers
 
-    home, start = host.current_home(environ), host.current_directory()
+    home, start = machine.current_home(environ), machine.current_directory()
     own: tuple[Layer, ...] = ()
-    if table.look_up("profile", flags, environ) or os.path.lexists(f"{home}/.claudebox/config.toml"):
-        from claudebox.config import files
+    if layers.look_up("profile", flags, environ) or os.path.lexists(f"{home}/.claudebox/config.toml"):
+        from claudebox.settings import files as settings_files
 
-        reader = files.SettingsReader(home)
+        reader = settings_files.SettingsReader(home)
         flags = flags.replace(reader=reader)
         try:
-            own = files.layers(flags, environ, reader)
+            own = settings_files.layers(flags, environ, reader)
         except ClaudeboxError:
             if not (flags.on("changes") or flags.on("undo")):  # which go on without
                 raise
-    project = table.look_up("project", flags, environ, own)
-    if not project or project[-1].value == "directory" or (root := git.find_root(start)) in ("", start):
+    project = layers.look_up("project", flags, environ, own)
+    if not project or project[-1].value == "directory" or (root := git_facts.find_root(start)) in ("", start):
         return flags
     os.chdir(root)
     return flags.replace(start=start)
@@ -168,29 +179,29 @@ def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:
 def _run_session(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
     """Start a session, or see to those that run; or do tasks."""
     if flags.all("task"):
-        from claudebox.commands.task import run as task
+        from claudebox.many.tasks import run as tasks_run
 
-        return task.run(flags, environ)
+        return tasks_run.run(flags, environ)
     if flags.all("tasks") or flags.all("results"):
-        from claudebox.commands.task import batch
+        from claudebox.many.tasks import batch
 
         return batch.run(flags, environ)
     for name in ("sessions", "attach", "stop"):
         if flags.on(name):
-            from claudebox.commands.agents import sessions
+            from claudebox.many import sessions
 
             return sessions.run(name, flags, environ)
     for name in ("finish", "drop"):
         if flags.on(name):
-            from claudebox.commands.agents import finish
+            from claudebox.many import finish
 
             return finish.run(name, flags, environ)
     if flags.all("new"):
-        from claudebox.commands.agents import new
+        from claudebox.many import new
 
         return new.run(flags, environ, argv)
     if flags.on("detach"):
-        from claudebox.commands.agents import detach
+        from claudebox.many import detach
 
         return detach.run(flags, environ, argv)
     from claudebox import session

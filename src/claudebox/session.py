@@ -8,31 +8,31 @@ from __future__ import annotations
 
 import os
 
-from claudebox import console
-from claudebox.ending import Steps
-from claudebox.errors import DECLINED, FAILED, ClaudeboxError
-from claudebox.values import Value
+from claudebox.base import console
+from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
+from claudebox.base.records import Value
+from claudebox.run.ending import Steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from claudebox.commands.agents.notify import Notifier
-    from claudebox.config.files import SettingsReader
-    from claudebox.config.model import Policy, SecretRequest
-    from claudebox.config.settings import Settings
-    from claudebox.facts.host import Host
-    from claudebox.launch.host_guard import HostGuard
-    from claudebox.launch.prepare import Prepared
-    from claudebox.launch.secret_values import Obtain
-    from claudebox.launch.sidecars import Sidecar
-    from claudebox.launch.start import Building, Sandbox
-    from claudebox.launch.storage import Storage
-    from claudebox.launch.stubs import Session
-    from claudebox.launch.terminal import Terminal
-    from claudebox.launch.token_copy import Freshness
-    from claudebox.plan.model import Plan
+    from claudebox.agent.login import Freshness
+    from claudebox.broker.secrets import Obtain
+    from claudebox.host.gather import Host
+    from claudebox.many.detach import Notifier
+    from claudebox.plan.records import Plan
     from claudebox.report.session import SessionReport
+    from claudebox.run.host_guard import HostGuard
+    from claudebox.run.prepare import Prepared
+    from claudebox.run.sidecars import Sidecar
+    from claudebox.run.start import Building, Sandbox
+    from claudebox.run.storage import Storage
+    from claudebox.run.stubs import Session
+    from claudebox.run.terminal import Terminal
+    from claudebox.settings.files import SettingsReader
+    from claudebox.settings.layers import Settings
+    from claudebox.settings.records import Policy, SecretRequest
 
 
 _KILLED = 137  # the status of a payload that we had to kill
@@ -67,22 +67,22 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
 
         console.write(explain.render(planned.plan, settings), descriptor=1)
         return 0
-    from claudebox.launch import prepare, start
-    from claudebox.launch.terminal import open_terminal
+    from claudebox.run import prepare, start
+    from claudebox.run.terminal import open_terminal
 
     policy, host, plan = planned.policy, planned.host, planned.plan
     prepared = prepare.prepare(plan)
     if notifier is None and not _ask(planned, files):
         return DECLINED
     if host.nix is not None and host.nix.answer:
-        from claudebox.launch import nix_packages
+        from claudebox.nix import packages
 
-        nix_packages.remember_daemon(host.instance.state, host.nix.answer)
+        packages.remember_daemon(host.instance.state, host.nix.answer)
     values = fetch(planned, environ)
     prepare.check_project(prepared)  # after everything that takes its time
     freshness = None
     if host.login.known and not plan.holds_credential and not policy.command:
-        from claudebox.launch.token_copy import Freshness
+        from claudebox.agent.login import Freshness
 
         freshness = Freshness(host.login, host.instance, environ)
     terminal = open_terminal(pty=not plan.detached, filtered=policy.filter_terminal)
@@ -101,17 +101,17 @@ def agree(flags: Settings, environ: dict[str, str]) -> Planned | None:
 
 
 def _ask(planned: Planned, files: SettingsReader | None) -> bool:
-    from claudebox.launch import approval
     from claudebox.plan import audit
+    from claudebox.run import state as run_state
 
-    asking, approved = not planned.settings.on("yes"), approval.read_approved(planned.host.instance)
+    asking, approved = not planned.settings.on("yes"), run_state.read_approved(planned.host.instance)
     plan, chosen = planned.plan, planned.settings.all("profile") or (files is not None and files.present())
     plan = plan if chosen or plan.policy.network_origin != "default" else audit.with_unchosen(plan)
     notes: Iterable[str] = ()
     if untold := audit.untold(plan, approved):
-        from claudebox.facts import absent_programs
+        from claudebox.host import programs
 
-        notes = absent_programs.describe_absent(untold, audit.path_inside(plan), planned.host.home)
+        notes = programs.describe_absent(untold, audit.path_inside(plan), planned.host.home)
     console.write(audit.lines(plan, approved, asking=asking, quiet=planned.settings.on("quiet"), notes=notes))
     if asking and not console.confirm("Proceed? [Y/n] ", default=True):
         return False
@@ -124,21 +124,21 @@ def read_settings(
     flags: Settings, environ: dict[str, str], *, approve: Callable[[Iterable[str]], bool] | None = None
 ) -> tuple[Settings, SettingsReader | None]:
     """Return the settings of a launch here, and the reader of files where there are any."""
-    from claudebox.config import settings as table
-    from claudebox.facts import host
+    from claudebox.host import machine
+    from claudebox.settings import layers
 
-    home = host.current_home(environ)
-    configured = table.look_up("profile", flags, environ) or os.path.lexists(f"{home}/.claudebox/config.toml")
-    if approve and not configured and not flags.on("yes") and not table.look_up("network", flags, environ):
+    home = machine.current_home(environ)
+    configured = layers.look_up("profile", flags, environ) or os.path.lexists(f"{home}/.claudebox/config.toml")
+    if approve and not configured and not flags.on("yes") and not layers.look_up("network", flags, environ):
         from claudebox.commands import first_launch
 
         configured = first_launch.ask_network(home, environ)
     if not configured and not os.path.lexists(".claudebox.toml"):
-        return table.merge(flags, environ), None
-    from claudebox.config import files
+        return layers.merge(flags, environ), None
+    from claudebox.settings import files as settings_files
 
-    reader = flags.reader or files.SettingsReader(home)
-    return files.apply(flags, environ, reader, workdir=host.current_directory(), approve=approve), reader
+    reader = flags.reader or settings_files.SettingsReader(home)
+    return settings_files.apply(flags, environ, reader, workdir=machine.current_directory(), approve=approve), reader
 
 
 def _approve(request: Iterable[str]) -> bool:
@@ -152,10 +152,12 @@ def _approve(request: Iterable[str]) -> bool:
 
 def decide_policy(settings: Settings, environ: dict[str, str]) -> Policy:
     """Return what the settings ask for here."""
-    from claudebox.config import policy
-    from claudebox.facts import host
+    from claudebox.host import machine
+    from claudebox.settings import policy as settings_policy
 
-    return policy.decide_policy(settings, home=host.current_home(environ), workdir=host.current_directory())
+    return settings_policy.decide_policy(
+        settings, home=machine.current_home(environ), workdir=machine.current_directory()
+    )
 
 
 def make_plan(
@@ -172,10 +174,10 @@ def make_plan(
 
     `asking` permits to ask `nix`; not `searching`: nothing is started; an examination can `pretend` other facts.
     """
-    from claudebox.facts import host
+    from claudebox.host import gather
     from claudebox.plan import compose
 
-    facts = host.read_host(policy, environ, asking=asking, searching=searching, state=state)
+    facts = gather.read_host(policy, environ, asking=asking, searching=searching, state=state)
     if pretend is not None:
         facts = pretend(facts)
     return Planned(settings, policy, facts, compose.make_plan(policy, facts))
@@ -188,25 +190,25 @@ def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = Non
     wanted = {row.key for row in fetched if row is not None and row.key != "entrance"}  # the broker's, at its start
     if not wanted:
         return Values()
-    from claudebox.facts import programs
-    from claudebox.launch import secret_values
-    from claudebox.plan.model import GIT_TOKEN, PACKAGES, placeholder_key
+    from claudebox.broker import secrets as broker_secrets
+    from claudebox.host import programs
+    from claudebox.plan.records import GIT_TOKEN, PACKAGES, placeholder_key
 
     path = programs.search_path(environ, host.workdir.real)
     if obtain is None:
-        obtain = secret_values.source_reader(environ, lambda name: programs.find_tool(name, path), home=host.home)
-    held = secret_values.hold(plan.secrets, obtain)
+        obtain = broker_secrets.source_reader(environ, lambda name: programs.find_tool(name, path), home=host.home)
+    held = broker_secrets.hold(plan.secrets, obtain)
     if held:
-        from claudebox.plan import environment
+        from claudebox.plan import environment as plan_environment
 
-        environment.check_withheld(((row.value, row.origin) for row in held), plan.variables)
+        plan_environment.check_withheld(((row.value, row.origin) for row in held), plan.variables)
     texts = {placeholder_key(secret.env): secret.placeholder for secret in held}
     if GIT_TOKEN in wanted and policy.credential is not None:
-        texts[GIT_TOKEN] = secret_values.git_token(policy.credential, obtain)
+        texts[GIT_TOKEN] = broker_secrets.git_token(policy.credential, obtain)
     if PACKAGES in wanted and host.nix is not None and host.nix.packages is not None:
-        from claudebox.launch import nix_packages
+        from claudebox.nix import packages
 
-        found = nix_packages.resolve(policy, host.nix, host.nix.packages, environ, host.instance.state)
+        found = packages.resolve(policy, host.nix, host.nix.packages, environ, host.instance.state)
         texts[PACKAGES] = "".join(f"{directory}:" for directory in found)
     return Values(texts, held)
 
@@ -242,7 +244,7 @@ class Launch:
 
         Raise what kept it from running.
         """
-        from claudebox.launch import start
+        from claudebox.run import start
 
         sandbox, status, problem = None, _KILLED, None
         try:
@@ -268,23 +270,24 @@ class Launch:
 
     def _start(self) -> Sandbox:
         """Make everything that the sandbox needs, start it, and let it go when everything is in force."""
-        from claudebox import state
-        from claudebox.launch import git_lock, prepare, start
-        from claudebox.launch.storage import Storage
-        from claudebox.launch.stubs import Session
+        from claudebox.base import state as base_state
+        from claudebox.git import state as git_state
+        from claudebox.run import prepare, start
+        from claudebox.run.storage import Storage
+        from claudebox.run.stubs import Session
 
         plan, instance, key = self._planned.plan, self._planned.host.instance, ""
         if self._receipt:
-            from claudebox.plan import claude_code
+            from claudebox.agent import plan as agent_plan
 
-            key = claude_code.key_tail(plan.variables)
-        state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
+            key = agent_plan.key_tail(plan.variables)
+        base_state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
         if self._freshness is not None:
             self._freshness.bring()
         self._storage = Storage(plan, instance.directory)
         self._stubs = Session(instance)
         self._stubs.begin(plan)
-        self._in_use += git_lock.set_up(plan)
+        self._in_use += git_state.set_up(plan)
         standing = self._stubs.make(plan)
         self._sidecars = _make_sidecars(self._prepared.plan, self._values.secrets)
         for sidecar in self._sidecars:
@@ -308,12 +311,12 @@ class Launch:
 
     def _open_report(self) -> tuple[tuple[str, int], ...]:
         """Begin what the user will be told at the end; return where sidecars write their decisions."""
-        from claudebox.launch import approval
         from claudebox.plan import audit
         from claudebox.report.session import SessionReport
+        from claudebox.run import state as run_state
 
         planned = self._planned
-        approval.keep_approved(planned.host.instance, audit.decided(planned.plan))
+        run_state.keep_approved(planned.host.instance, audit.decided(planned.plan))
         host = planned.host.replace(held_secrets=self._values.secrets)
         self._report = SessionReport(planned.plan, planned.policy, host, self._receipt)
         log = self._report.record.descriptor
@@ -321,8 +324,8 @@ class Launch:
 
     def _stay(self, sandbox: Sandbox) -> int:
         """Stay beside the sandbox until it ends, and return the status of the payload."""
-        from claudebox.launch import supervise
-        from claudebox.launch.host_guard import HostGuard
+        from claudebox.run import supervise
+        from claudebox.run.host_guard import HostGuard
 
         plan = self._prepared.plan
         if self._stubs is not None:
@@ -334,19 +337,19 @@ class Launch:
 
     def _leave(self, ending: Steps) -> list[str]:
         """Leave what was entered before the sandbox started; return what of its output was lost."""
-        from claudebox.launch import git_lock
+        from claudebox.git import state as git_state
 
         step, stubs, storage, guard = ending.step, self._stubs, self._storage, self._guard
         losses = step("the terminal", self._terminal.restore)
         step("the stubs in the project", stubs.end if stubs else None)
         self._notes += step("the storage of the sandbox", storage.end if storage else None) or ()
-        step("the locks of git", lambda: git_lock.release(self._in_use))
+        step("the locks of git", lambda: git_state.release(self._in_use))
         self._notes += step("what the host replaced meanwhile", guard.finish if guard else None) or ()
         return losses or []
 
     def _conclude(self, ending: Steps, status: int, losses: list[str]) -> int:
         """Bring back what was made inside, and say what came of it."""
-        from claudebox.launch import start
+        from claudebox.run import start
 
         step, report = ending.step, self._report
         if report is not None:
@@ -376,10 +379,10 @@ def _make_sidecars(plan: Plan, secrets: tuple[SecretRequest, ...]) -> tuple[Side
     wanted = (plan.link, plan.broker, plan.relay, plan.undo, plan.group)
     if not any(wanted) and not any(own.real for own in plan.git):
         return ()
-    from claudebox.launch import sidecars
+    from claudebox.run import sidecars
 
     if secrets and plan.broker is not None:
-        from claudebox.plan.secrets import with_values
+        from claudebox.broker.plan import with_values
 
         plan = plan.replace(broker=with_values(plan.broker, secrets))
     return sidecars.make_sidecars(plan)
@@ -389,6 +392,6 @@ def _adopt(plan: Plan) -> tuple[list[str], list[str]]:
     """Take over a repository that was made inside, where there was none."""
     if not any(not own.real and os.path.lexists(f"{own.own}/HEAD") for own in plan.git):
         return [], []
-    from claudebox.launch import git_session
+    from claudebox.git import sidecar as git_sidecar
 
-    return git_session.adopt(plan)
+    return git_sidecar.adopt(plan)

@@ -25,7 +25,7 @@
  * It has no library, so that it runs on every machine. `scripts/gate` compiles it into src/claudebox/tables/gate.py.
  */
 
-enum { LAUNCHER = 3, MESSAGES = 4 }; /* descriptors: GATE_DESCRIPTOR and STDERR_DESCRIPTOR of plan/bwrap_args.py */
+enum { LAUNCHER = 3, MESSAGES = 4 }; /* descriptors: GATE_DESCRIPTOR and STDERR_DESCRIPTOR of plan/bwrap.py */
 enum { REFUSED = 125, NOT_EXECUTABLE = 126, NOT_FOUND = 127 };
 enum { ENOENT = 2, EINTR = 4, ENOEXEC = 8, ENOTDIR = 20, ENAMETOOLONG = 36, NO_INTERPRETER = -1 };
 enum { HERE = -100, LONGEST_PATH = 4096 };
@@ -279,7 +279,7 @@ static int is(const char *name, const char *other)
 
 /* ---- mounts by descriptor ---- */
 
-enum { FIELDS = 5, LARGEST_TABLE = 4 << 20, MOST_ROWS = 1 << 15 }; /* MOST_ROWS and LARGEST_TABLE of launch/mounting.py */
+enum { FIELDS = 5, LARGEST_TABLE = 4 << 20, MOST_ROWS = 1 << 15 }; /* MOST_ROWS and LARGEST_TABLE of run/mounts.py */
 enum { PLACE = 010000000 | 02000000 };                             /* O_PATH, O_CLOEXEC */
 enum { NO_MAGICLINKS = 2, NO_SYMLINKS = 4, BENEATH = 8 };
 enum { EMPTY_PATH = 0x1000, RECURSIVE = 0x8000, CLONE = 1 | 02000000, ONTO = 4 | 0x40, DETACH = 2 };

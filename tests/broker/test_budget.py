@@ -18,16 +18,17 @@ from tests.broker.conftest import Caller, running
 from tests.broker.test_streams import newest_broker
 from tests.conftest import wait_until
 
-from claudebox.broker.model_api.metering import Meter, TokenUsage, UsageFilter, most_of
-from claudebox.config.model import Policy
-from claudebox.config.policy import decide_policy
-from claudebox.config.settings import read_settings
-from claudebox.demo import messages
-from claudebox.errors import ClaudeboxError
+from claudebox.agent import claude
+from claudebox.base.errors import ClaudeboxError
+from claudebox.broker.metering import Meter, TokenUsage, UsageFilter, most_of
+from claudebox.commands.demo import server
+from claudebox.network.records import Budget
 from claudebox.plan import compose
-from claudebox.plan.network_model import Budget
 from claudebox.report.receipt import lines
-from claudebox.tables import agent, prices
+from claudebox.settings.layers import read_settings
+from claudebox.settings.policy import decide_policy
+from claudebox.settings.records import Policy
+from claudebox.tables import prices
 
 MODEL = "claude-sonnet-4-5-20250929"
 # What a model says to look like what the API says: cheaper, dearer, another message.
@@ -42,7 +43,7 @@ def message(model=MODEL, text=LIES, **numbers):
 
 
 def stream(document):
-    return b"".join(messages.encode(name, data) for name, data in messages.events(document))
+    return b"".join(server.encode(name, data) for name, data in server.events(document))
 
 
 def counted(body, cuts, *, events):
@@ -263,7 +264,7 @@ def test_a_request_that_does_not_say_its_length_is_refused_under_a_budget(upstre
     # proves NEW-N4
     model = Model()
     said = question()
-    head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {agent.PLACEHOLDER}\r\n"
+    head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {claude.PLACEHOLDER}\r\n"
     with metered(model, upstream, tmp_path, 20_000_000) as (connect, spent):
         for _ in range(3):
             caller = connect()

@@ -13,12 +13,11 @@ import pytest
 from tests.broker.conftest import KEY, Caller, Visit, running
 from tests.conftest import PATIENCE
 
+from claudebox.agent import claude
 from claudebox.broker.http import messages
-from claudebox.broker.http.bodies import ChunkDecoder
-from claudebox.broker.http.messages import MalformedHttp
-from claudebox.tables import agent
+from claudebox.broker.http.messages import ChunkDecoder, MalformedHttp
 
-AUTH = f"x-api-key: {agent.PLACEHOLDER}\r\n".encode()
+AUTH = f"x-api-key: {claude.PLACEHOLDER}\r\n".encode()
 START = b"POST /v1/messages HTTP/1.1\r\nhost: x\r\n" + AUTH
 HIDDEN = b"GET /api/hello HTTP/1.1\r\nhost: x\r\n\r\n"
 CASES = {
@@ -254,7 +253,7 @@ def test_who_does_not_read_takes_no_more_memory_than_is_stated(upstream, tmp_pat
                 continue
             length = f"content-length: {8 << 20}\r\n"
             head = (
-                f"POST /v1/messages/count_tokens HTTP/1.1\r\nhost: x\r\nx-api-key: {agent.PLACEHOLDER}\r\n{length}\r\n"
+                f"POST /v1/messages/count_tokens HTTP/1.1\r\nhost: x\r\nx-api-key: {claude.PLACEHOLDER}\r\n{length}\r\n"
             )
             caller.say(head.encode())
         if way == "up":

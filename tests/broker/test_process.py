@@ -18,13 +18,13 @@ import pytest
 from tests.broker.conftest import KEY, LIBRARIES, Caller, Visit, running
 from tests.conftest import REPOSITORY, need, wait_until
 
-from claudebox.config.model import SecretRequest
-from claudebox.errors import ClaudeboxError
-from claudebox.facts import broker_libraries
-from claudebox.launch import broker as start
-from claudebox.launch import process
-from claudebox.launch.broker import BrokerSidecar
-from claudebox.plan.network_model import Broker, InjectConfig
+from claudebox.base import process as base_process
+from claudebox.base.errors import ClaudeboxError
+from claudebox.broker import facts as broker_facts
+from claudebox.broker import sidecar as start
+from claudebox.broker.sidecar import BrokerSidecar
+from claudebox.network.records import Broker, InjectConfig
+from claudebox.settings.records import SecretRequest
 
 
 def asked(sidecar) -> bool:
@@ -133,7 +133,7 @@ def test_a_broker_that_cannot_be_started_when_the_payload_runs_refuses_and_is_to
     def fail(*_words: object) -> int:
         raise BlockingIOError(errno.EAGAIN, "no further process")
 
-    monkeypatch.setattr(process, "spawn", fail)
+    monkeypatch.setattr(base_process, "spawn", fail)
     with running(1) as sidecar:
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as caller:
             assert caller.connect_ex(sidecar.sockets["model_api"]) == errno.ECONNREFUSED
@@ -211,9 +211,9 @@ def test_an_idle_broker_is_not_woken():
 
 
 def test_a_missing_library_is_told_with_its_remedy(monkeypatch):
-    monkeypatch.setattr(broker_libraries, "_places", lambda: ("/nonexistent",))
+    monkeypatch.setattr(broker_facts, "_places", lambda: ("/nonexistent",))
     with pytest.raises(ClaudeboxError) as raised:
-        broker_libraries.find_libraries()
+        broker_facts.find_libraries()
 
     assert "`cryptography` for `[[secrets]]`" in str(raised.value)
     assert "scripts/libraries" in raised.value.hint

@@ -72,7 +72,7 @@ def test_settings_are_found_without_a_home_in_the_environment(user_box):
     # proves PROF-01
     # Otherwise `env -u HOME` would be a way around them. The home of the account is another one than that of the box.
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import os, pwd; from claudebox.facts import host; "
+        "import sys; sys.path.insert(0, sys.argv[1]); import os, pwd; from claudebox.host import gather as host; "
         "print(host.current_home({}) == host.current_home({'HOME': 'relative'}) == pwd.getpwuid(os.getuid()).pw_dir, "
         "host.current_home({'HOME': sys.argv[2]}))"
     )
@@ -113,8 +113,8 @@ def test_with_files_that_were_read_before_nothing_slow_is_imported(user_box):
     result = user_box.host("/usr/bin/python3", "-IS", "-c", program, source, "-y", "--exec", "--", "true")
 
     loaded = set(result.stderr.splitlines()[-1].split())
-    assert "claudebox.config.files" in loaded
-    assert loaded & {"tomllib", "json", "re", "difflib", "claudebox.config.validate", "typing", "enum"} == set()
+    assert "claudebox.settings.files" in loaded
+    assert loaded & {"tomllib", "json", "re", "difflib", "claudebox.settings.document", "typing", "enum"} == set()
 
 
 @pytest.mark.parametrize("name", ["default", "strict", "offline"])

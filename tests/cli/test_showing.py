@@ -11,8 +11,8 @@ from tests.cli.conftest import tree
 from tests.conftest import need
 
 import claudebox
-from claudebox.config.options import SETTINGS
-from claudebox.facts.programs import _CLIENT_PLACES
+from claudebox.host.programs import _CLIENT_PLACES
+from claudebox.settings.table import SETTINGS
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])

@@ -15,7 +15,7 @@ import pytest
 from tests.client.tui import Tui
 from tests.conftest import REPOSITORY, Account, Box, need
 
-from claudebox.demo.server import ScriptedModel
+from claudebox.commands.demo.server import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ import pytest
 from tests.client.conftest import bash, equip
 from tests.client.tui import Tui
 
-from claudebox.commands.agents.notify import ENDED, WAITS
+from claudebox.many.detach import ENDED, WAITS
 from claudebox.report.session import OUT_OF_TIME
 
 KEY = "sk-ant-api03-not-a-key-of-anybody"

@@ -18,8 +18,8 @@ PROGRAM = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from claudebox.cli import main
-from claudebox.demo import run
-from claudebox.errors import ClaudeboxError
+from claudebox.commands.demo import run
+from claudebox.base.errors import ClaudeboxError
 _, _, interactive, network, *words = sys.argv
 try:
     status = run.run(dict(os.environ), words, interactive=interactive == "yes", network=network)
@@ -88,7 +88,7 @@ def test_the_demonstration_holds_what_is_promised_and_leaves_nothing_behind(box,
 
 def test_the_demonstration_says_so_where_a_secret_or_a_hook_is_let_in(user_box, demo, checkout):
     altered = bake(checkout, {})
-    path = Path(altered, "src/claudebox/plan/git.py")
+    path = Path(altered, "src/claudebox/git/plan.py")
     text = path.read_text(encoding="utf-8")
     assert text.count('own.own, role="git")') == 1
     path.write_text(text.replace('own.own, role="git")', 'own.real, role="git")'), encoding="utf-8")  # no flag does it

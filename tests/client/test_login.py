@@ -140,7 +140,7 @@ def test_a_token_that_the_host_renews_meanwhile_reaches_a_running_sandbox(user_b
     log_in(user_box, hosts.issue("first"), expires=WEEK)
     wrapper = (
         f"import sys; sys.path.insert(0, {checkout + '/src'!r}); from claudebox import cli; "
-        "from claudebox.launch import token_copy; token_copy._POLL = 0.2; "
+        "from claudebox.agent import login as token_copy; token_copy._POLL = 0.2; "
         "sys.exit(cli.main())"
     )
     wait = (
@@ -221,6 +221,6 @@ def test_a_login_made_inside_is_kept_for_all_projects_if_the_person_says_so(user
 
 
 def test_python_can_run_the_keeper_isolated(checkout):
-    program = f"import sys; sys.path.insert(0, {checkout + '/src'!r}); import claudebox.launch.token_refresh"
+    program = f"import sys; sys.path.insert(0, {checkout + '/src'!r}); import claudebox.agent.renewal"
 
     assert subprocess.run([sys.executable, "-IS", "-c", program], check=False).returncode == 0

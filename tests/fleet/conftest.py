@@ -13,7 +13,7 @@ from tests.client.conftest import bash
 from tests.conftest import need
 from tests.fleet.hosts import KEY, LAYER, Fleet, furnish
 
-from claudebox.demo.server import ScriptedModel
+from claudebox.commands.demo.server import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

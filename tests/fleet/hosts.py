@@ -15,7 +15,7 @@ from tests.certificates import TestAuthority
 from tests.conftest import REPOSITORY, install_libraries
 
 if TYPE_CHECKING:
-    from claudebox.demo.server import ScriptedModel
+    from claudebox.commands.demo.server import ScriptedModel
 
 LAYER = "/var/cache/claudebox-tests/fleet"  # scripts/setup unpacks sshd, rsync, nginx, Slurm, HTCondor and podman there
 IMAGE = "/var/cache/claudebox-tests/image.tar"  # and makes this, of what the Containerfile begins with

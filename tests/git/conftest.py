@@ -41,9 +41,9 @@ IMPORT = """
 import json, sys
 source, path, session, options = sys.argv[1:]
 sys.path.insert(0, source)
-from claudebox.errors import ClaudeboxError
-from claudebox.launch.git_import import bring_back
-from claudebox.launch.git_sandbox import Limits, Tools
+from claudebox.base.errors import ClaudeboxError
+from claudebox.git.importer import bring_back
+from claudebox.git.sandbox import Limits, Tools
 from claudebox.plan import seccomp
 import os
 options = json.loads(options)
@@ -64,8 +64,8 @@ import json, signal, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [1, 2, 15])
 source, path, session, mode = sys.argv[1:]
 sys.path.insert(0, source)
-from claudebox.launch.git_follow import Follower
-from claudebox.launch.git_sandbox import Tools
+from claudebox.git.sidecar import Follower
+from claudebox.git.sandbox import Tools
 follower = Follower((path,), lambda: Tools("/usr/bin/bwrap"), session, mode)
 follower.begin()
 follower.attach(0)
@@ -158,8 +158,8 @@ class Pair:
     def finish(self) -> None:
         """Bring everything back, with what the agent has made, as at the end of a session."""
         program = (
-            "import sys; sys.path.insert(0, sys.argv[1]); from claudebox.launch import git_import; "
-            "from claudebox.launch.git_sandbox import Tools; "
+            "import sys; sys.path.insert(0, sys.argv[1]); from claudebox.git import importer as git_import; "
+            "from claudebox.git.sandbox import Tools; "
             "git_import.finish(sys.argv[2], Tools('/usr/bin/bwrap'), 's1')"
         )
         result = self.box.host(PYTHON, "-IS", "-c", program, self.source, self.private)

@@ -52,7 +52,7 @@ def test_imports_killed_at_random_moments_lose_nothing(pair):
 # An import that dies before, while or after HEAD, branch and index of the host move.
 KILLED = """
 import os, signal
-from claudebox.launch import git_checkout, git_sandbox
+from claudebox.git import checkout as git_checkout, sandbox as git_sandbox
 run = git_sandbox.GitSandbox.run
 def die(self, *words, data=b""):
     hit = git_checkout._SETTLE in words
@@ -72,8 +72,8 @@ git_sandbox.GitSandbox.run = die
 def kill_import(pair: Pair, program_before: str, **options: object) -> None:
     """Run an import with a program before it that makes it die."""
     python, flags, word, program, *rest = pair.import_words("s1", **options)
-    begin, _, end = program.partition("from claudebox.errors")
-    process = start(pair, python, flags, word, f"{begin}{program_before}from claudebox.errors{end}", *rest)
+    begin, _, end = program.partition("from claudebox.base.errors")
+    process = start(pair, python, flags, word, f"{begin}{program_before}from claudebox.base.errors{end}", *rest)
     said = process.communicate()
     assert process.returncode == -signal.SIGKILL, said
 
@@ -269,9 +269,9 @@ HELD = """
 import fcntl, os, sys, time
 source, path = sys.argv[1:]
 sys.path.insert(0, source)
-from claudebox.launch.git_sandbox import Limits, Tools
-from claudebox.launch.git_sides import real_side
-from claudebox.launch.git_state import Private
+from claudebox.git.sandbox import Limits, Tools
+from claudebox.git.sides import real_side
+from claudebox.git.state import Private
 with Private(path) as private:
     side = real_side(Tools("/usr/bin/bwrap"), path, private.layout(), Limits(), "s1", private.lock)
     side.box.begin("true")
@@ -315,7 +315,7 @@ def test_a_follower_that_was_killed_leaves_its_work_to_the_next(pair):
 OPEN = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from claudebox.launch.git_sandbox import GitSandbox, Limits, Tools
+from claudebox.git.sandbox import GitSandbox, Limits, Tools
 print("ready", flush=True)
 with GitSandbox(Tools("/usr/bin/bwrap"), (), {"MARK": sys.argv[2]}, "/tmp", Limits()) as box:
     box.run("sleep", "0.01")

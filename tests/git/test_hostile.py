@@ -9,10 +9,10 @@ import time
 import pytest
 from tests.conftest import every_case
 
-from claudebox.launch import git_report, git_sandbox
-from claudebox.launch.git_merge import Move
-from claudebox.launch.git_names import HEADS
-from claudebox.launch.git_result import ImportResult
+from claudebox.git import report as git_report
+from claudebox.git import sandbox
+from claudebox.git.importer import ImportResult
+from claudebox.git.refs import HEADS, Move
 
 MARK = "executed"
 # Everything that makes git on the host run a program, if it stands in the git directory.
@@ -357,22 +357,20 @@ def test_pipes_in_the_git_directory_hold_nothing_up(pair):
 
 def test_a_git_that_only_waits_is_ended_and_one_that_works_is_not(tmp_path, monkeypatch):
     # proves GIT-03
-    monkeypatch.setattr(git_sandbox, "_STALL", 2.0)
-    tools = git_sandbox.Tools("/usr/bin/bwrap")
-    with git_sandbox.GitSandbox(tools, (), {}, str(tmp_path), git_sandbox.Limits()) as box:
+    monkeypatch.setattr(sandbox, "_STALL", 2.0)
+    tools = sandbox.Tools("/usr/bin/bwrap")
+    with sandbox.GitSandbox(tools, (), {}, str(tmp_path), sandbox.Limits()) as box:
         assert box.run("timeout", "5", "sh", "-c", "while :; do :; done") == 124  # the positive control
     begun = time.monotonic()
-    expected = pytest.raises(git_sandbox.GitError, match="did nothing for 2 seconds")
-    with expected, git_sandbox.GitSandbox(tools, (), {}, str(tmp_path), git_sandbox.Limits()) as box:
+    expected = pytest.raises(sandbox.GitError, match="did nothing for 2 seconds")
+    with expected, sandbox.GitSandbox(tools, (), {}, str(tmp_path), sandbox.Limits()) as box:
         box.script("mkfifo /tmp/pipe; cat /tmp/pipe")
     assert time.monotonic() < begun + 30
 
 
 def test_a_question_between_the_beginning_and_the_end_of_another_gets_its_own_answer(tmp_path):
     # proves GIT-03
-    with git_sandbox.GitSandbox(
-        git_sandbox.Tools("/usr/bin/bwrap"), (), {}, str(tmp_path), git_sandbox.Limits()
-    ) as box:
+    with sandbox.GitSandbox(sandbox.Tools("/usr/bin/bwrap"), (), {}, str(tmp_path), sandbox.Limits()) as box:
         for pause in ("", "sleep 0.3;"):
             box.begin("sh", "-c", f"{pause} echo first; false")
             assert box.ask("version") == box.git("version")

@@ -392,7 +392,7 @@ def test_the_stamp_tells_whether_anything_is_left(pair):
     # proves GIT-03
     pair.bring_back()
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from claudebox.launch import git_state; "
+        "import sys; sys.path.insert(0, sys.argv[1]); from claudebox.git import state as git_state; "
         "print(git_state.settled(sys.argv[2]))"
     )
     settled = f"{PYTHON} -IS -c '{program}' {pair.source} {pair.private}"
@@ -470,7 +470,7 @@ def test_worktrees_under_any_path_come_back_with_their_index(pair):
 # An import that dies when it gives a worktree its place, or has just made its index.
 KILLED_AT = """
 import os, signal
-from claudebox.launch import git_worktrees
+from claudebox.git import adoption as git_worktrees
 def die(*arguments, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 git_worktrees.os = type("", (), {**vars(os), "rename": die})
@@ -481,8 +481,8 @@ def test_a_worktree_is_there_as_a_whole_or_not_at_all(pair):
     # proves NEW-R6, NEW-R4
     pair.agent("git worktree add -qb w1 w1; git worktree add -qb w2 w2")
     python, flags, word, program, *rest = pair.import_words("s1", final=True)
-    before, _, after = program.partition("from claudebox.errors")
-    killed = pair.box.host(python, flags, word, f"{before}{KILLED_AT}from claudebox.errors{after}", *rest)
+    before, _, after = program.partition("from claudebox.base.errors")
+    killed = pair.box.host(python, flags, word, f"{before}{KILLED_AT}from claudebox.base.errors{after}", *rest)
     assert killed.returncode == -9
     assert pair.host("git worktree list | wc -l") == "1\n"
 

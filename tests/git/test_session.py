@@ -340,8 +340,8 @@ KILL = """
 import os, signal, sys
 source, path, when = sys.argv[1:]
 sys.path.insert(0, source)
-from claudebox.launch import git_adopt, git_import
-from claudebox.launch.git_sandbox import Tools
+from claudebox.git import adoption as git_adopt, importer as git_import
+from claudebox.git.sandbox import Tools
 class Killing:
     def __getattr__(self, name):
         return getattr(os, name)

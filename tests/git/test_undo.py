@@ -312,9 +312,9 @@ def test_what_is_written_while_the_question_stands_stays(user_project, looked):
 def test_what_changes_after_the_last_look_stays(tmp_path):
     # proves UNDO-02
     from claudebox.undo import restore
-    from claudebox.undo.compare import Comparison
-    from claudebox.undo.look import Scan
+    from claudebox.undo.manifest import Comparison
     from claudebox.undo.store import SnapshotStore
+    from claudebox.undo.walker import Scan
 
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
@@ -392,9 +392,9 @@ def test_a_link_to_where_a_directory_was_moved_is_undone(user_project):
 
 def test_a_file_with_the_number_of_one_that_was_moved_stays(tmp_path):
     # proves UNDO-02
-    from claudebox.undo.compare import Comparison
-    from claudebox.undo.look import Scan
+    from claudebox.undo.manifest import Comparison
     from claudebox.undo.store import SnapshotStore
+    from claudebox.undo.walker import Scan
 
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
@@ -443,9 +443,9 @@ def test_how_far_an_undo_is_is_said(tmp_path, capfd):
     import json
 
     from claudebox.undo import restore
-    from claudebox.undo.compare import Comparison
-    from claudebox.undo.look import Scan
+    from claudebox.undo.manifest import Comparison
     from claudebox.undo.store import SnapshotStore
+    from claudebox.undo.walker import Scan
 
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
@@ -750,8 +750,8 @@ def test_snapshots_are_pruned_with_their_contents(user_project):
 
 def test_contents_that_are_not_used_are_swept_away(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.look import Scan
     from claudebox.undo.store import SnapshotStore
+    from claudebox.undo.walker import Scan
 
     root, place = tmp_path / "p", str(tmp_path / "undo")
     root.mkdir()
@@ -784,7 +784,7 @@ def read_whole(place: str, name: str) -> bytes:
 
 def test_a_full_disk_leaves_a_database_that_can_be_used(tmp_path):
     # proves UNDO-01
-    from claudebox.errors import ClaudeboxError
+    from claudebox.base.errors import ClaudeboxError
     from claudebox.undo.store import SnapshotStore
 
     store = SnapshotStore(str(tmp_path))
@@ -847,8 +847,8 @@ def test_it_refuses_beside_a_session(user_project):
 CLAIM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from claudebox.errors import ClaudeboxError
-from claudebox.launch.live_sessions import Presence
+from claudebox.base.errors import ClaudeboxError
+from claudebox.run.live_sessions import Presence
 presence = Presence(sys.argv[2])
 presence.claim(sys.argv[3])
 try:
@@ -913,7 +913,7 @@ def test_a_racing_link_leads_nothing_away(user_project):
 
 def test_a_racing_link_leads_no_snapshot_away(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.look import Scan
+    from claudebox.undo.walker import Scan
 
     (tmp_path / "victim").mkdir()
     (tmp_path / "project/src").mkdir(parents=True)
@@ -940,9 +940,9 @@ def test_a_racing_link_leads_no_snapshot_away(tmp_path):
 
 def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.look import Scan
-    from claudebox.undo.sidecar import CutOffError
+    from claudebox.undo.snapshot import CutOffError
     from claudebox.undo.store import SnapshotStore
+    from claudebox.undo.walker import Scan
 
     (tmp_path / "p").mkdir()
     for number in range(40):
@@ -991,10 +991,10 @@ def test_kill_during_the_snapshot_and_during_undo(user_project, numbers):
 def test_what_another_undo_took_away_meanwhile_is_no_problem(tmp_path):
     # proves UNDO-01
     # One that was killed may not have ended yet; every one of them was the second process of its sandbox.
-    from claudebox.launch.git_sandbox import Tools
+    from claudebox.git.sandbox import Tools
     from claudebox.undo import restore
-    from claudebox.undo.look import Scan
     from claudebox.undo.store import SnapshotStore
+    from claudebox.undo.walker import Scan
 
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
@@ -1025,8 +1025,8 @@ def interrupt(box: Box, words: tuple[str, ...], numbers: random.Random) -> None:
 
 def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.compare import Comparison
-    from claudebox.undo.look import Scan
+    from claudebox.undo.manifest import Comparison
+    from claudebox.undo.walker import Scan
 
     (tmp_path / "early").write_text("e")
     (tmp_path / "directory").mkdir()
@@ -1048,8 +1048,8 @@ def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
 @pytest.mark.parametrize("moment", ["_open_directory", "_read_file", "afterwards"])
 def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, moment):
     # proves UNDO-01
-    from claudebox.undo.compare import Comparison
-    from claudebox.undo.look import Scan
+    from claudebox.undo.manifest import Comparison
+    from claudebox.undo.walker import Scan
 
     for number in range(4):
         (tmp_path / f"d{number}/below").mkdir(parents=True)
@@ -1120,10 +1120,10 @@ STEPS = st.sampled_from(
 @given(steps=st.lists(st.tuples(STEPS, st.integers(0, 1 << 20), st.integers(0, 1 << 20)), min_size=1, max_size=12))
 def test_any_destruction_is_undone_byte_for_byte(tmp_path_factory, steps):
     # proves UNDO-01
-    from claudebox.launch.git_sandbox import Tools
+    from claudebox.git.sandbox import Tools
     from claudebox.undo import restore
-    from claudebox.undo.look import Scan
     from claudebox.undo.store import SnapshotStore
+    from claudebox.undo.walker import Scan
 
     base = tmp_path_factory.mktemp("undo")
     root = base / "project"

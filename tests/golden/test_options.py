@@ -11,19 +11,19 @@ import pytest
 from tests import hosts
 from tests.hosts import PROJECT
 
-from claudebox.config.model import MountRequest, NameRequest, Policy, SecretRequest
-from claudebox.facts.git_identity import UserSettings
-from claudebox.facts.git_model import Repository
-from claudebox.facts.uplink import Candidate
-from claudebox.plan import bwrap_args, compose, environment
+from claudebox.git.facts import Repository, UserSettings
+from claudebox.network.uplink import Candidate
+from claudebox.plan import bwrap, compose
+from claudebox.plan import environment as plan_environment
 from claudebox.plan.explain import bash_quote
-from claudebox.plan.model import Fetched, Mount
+from claudebox.plan.records import Fetched, Mount
+from claudebox.settings.records import MountRequest, NameRequest, Policy, SecretRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.facts.host import Host
-    from claudebox.plan.model import Plan
+    from claudebox.host.gather import Host
+    from claudebox.plan.records import Plan
 
 CASES = Path(__file__).parent / "cases"
 CLIENT = Policy("client", ("-p", "hello world"))
@@ -95,21 +95,21 @@ def cases() -> dict[str, tuple[Policy, Host]]:
 
 def lines(made: Plan) -> Iterator[str]:
     """Yield one option per line."""
-    for row in bwrap_args.options(made):
+    for row in bwrap.options(made):
         yield " ".join(shown(word) for word in row)
-    for placed in bwrap_args.place(made):
-        mount, source = placed.mount, placed.source and f" from {bwrap_args.STAGE}/{placed.source}"
+    for placed in bwrap.place(made):
+        mount, source = placed.mount, placed.source and f" from {bwrap.STAGE}/{placed.source}"
         yield f"then {mount.kind} {shown(mount.dest)}{source}"
     yield f"-- {' '.join(shown(word) for word in made.gate)}"
     yield f"-- {' '.join(shown(word) for word in made.command)}"
 
 
-def shown(word: bwrap_args.Word) -> str:
+def shown(word: bwrap.Word) -> str:
     if isinstance(word, bytes):
         return f"<content {len(word)} bytes {sha256(word).hexdigest()[:12]}>"
-    if isinstance(word, bwrap_args.Socket):
+    if isinstance(word, bwrap.Socket):
         return f"<socket {word.name}>"
-    if isinstance(word, bwrap_args.Pipe):
+    if isinstance(word, bwrap.Pipe):
         return f"<pipe {word.name}>"
     if isinstance(word, Fetched):
         return f"{word.before}<{word.key}>{word.after}"
@@ -119,7 +119,7 @@ def shown(word: bwrap_args.Word) -> str:
 @pytest.mark.parametrize("name", sorted(cases()))
 def test_the_options_are_those_of_the_file(name, update_golden, monkeypatch):
     # proves SAND-02, SAND-04, SAND-06, SAND-12, SAND-13
-    monkeypatch.setattr(environment, "__version__", "0.0.0")  # a release changes no file
+    monkeypatch.setattr(plan_environment, "__version__", "0.0.0")  # a release changes no file
     wanted_file = CASES / f"{name}.txt"
     text = "\n".join(lines(compose.make_plan(*cases()[name]))) + "\n"
     if update_golden:

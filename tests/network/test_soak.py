@@ -14,7 +14,7 @@ from tests.network.conftest import PYTHON
 from tests.network.processes import descendants
 from tests.network.test_secrets import certificates, vault  # noqa: F401 - fixtures
 
-from claudebox.report.session_log import human
+from claudebox.report.log import human
 
 SECONDS = int(os.environ.get("CLAUDEBOX_SOAK", "12"))
 MOST_MEMORY = 256  # MiB: the figure of docs/broker.md

@@ -180,14 +180,14 @@ def test_a_launch_with_nix_loads_nothing_dear(nix_box):
 
     assert os.path.exists(PYTHON)
     assert not found & FORBIDDEN
-    assert "claudebox.facts.nix_daemon" in found
-    assert not found & {"claudebox.facts.nix_query", "claudebox.launch.nix_build", "claudebox.launch.nix_relay"}
+    assert "claudebox.nix.daemon" in found
+    assert not found & {"claudebox.nix.daemon", "claudebox.nix.packages", "claudebox.nix.relay"}
 
 
 _ACTIVATED = """
 import os, socket, sys, time
 sys.path.insert(0, {source!r})
-from claudebox.facts import nix_daemon as daemon, nix_location as location
+from claudebox.nix import daemon, facts as location
 assert os.getpid() == 1  # as systemd, it holds the socket and starts the daemon when somebody comes
 server = socket.socket(socket.AF_UNIX)
 server.bind({path!r})

@@ -10,7 +10,7 @@ import os
 import sys
 
 sys.path.insert(0, sys.argv[1])
-from claudebox import syscalls
+from claudebox.base import syscalls
 from claudebox.plan import seccomp
 
 # Newer emulators show a text of these from an address of their own, and crash on any but 0.

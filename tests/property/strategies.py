@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 from tests.hosts import HOME, PROJECT, fact
 
-from claudebox.config.model import MountRequest
-from claudebox.config.options import SETTINGS
+from claudebox.settings.records import MountRequest
+from claudebox.settings.table import SETTINGS
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

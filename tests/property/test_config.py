@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudebox.config import settings, trust
-from claudebox.config.options import SETTINGS
-from claudebox.config.settings import Given, Layer, Settings
-from claudebox.launch.pty_filter import TerminalFilter
+from claudebox.run.terminal_filter import TerminalFilter
+from claudebox.settings import layers as settings_layers
+from claudebox.settings import trust
+from claudebox.settings.layers import Given, Layer, Settings
+from claudebox.settings.table import SETTINGS
 
 FROM_PROJECT = [row for row in SETTINGS if row.in_files == "project"]
 
@@ -35,7 +36,7 @@ def layers(draw):
 
 
 def merged(*found):
-    return settings.merge(Settings({}), {}, found)
+    return settings_layers.merge(Settings({}), {}, found)
 
 
 @given(layers(), layers())

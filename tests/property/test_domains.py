@@ -7,8 +7,8 @@ import socket
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from claudebox.config.domains import Domain, Permission, canonical, parse_domain
-from claudebox.errors import ClaudeboxError
+from claudebox.base.errors import ClaudeboxError
+from claudebox.settings.domains import Domain, Permission, canonical, parse_domain
 
 LABEL = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,8}[a-z0-9_])?", fullmatch=True)
 NAME = st.lists(LABEL, min_size=2, max_size=5).map(".".join).filter(canonical)

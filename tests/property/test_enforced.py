@@ -10,20 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import hosts
 
-from claudebox.broker.proxy.private_ranges import PrivateRanges
-from claudebox.config.domains import Permission, parse_domain
-from claudebox.config.model import AddressRequest, MountRequest, NameRequest, Policy, SecretRequest
-from claudebox.facts.paths import Destination
-from claudebox.facts.uplink import Candidate
-from claudebox.launch import broker_wire as wire
-from claudebox.network import nftables, prefixes
-from claudebox.plan import bwrap_args, compose, explain, network, own_network
-from claudebox.plan import secrets as secret_plans
-from claudebox.plan.model import Mount
-from claudebox.plan.network_model import Barred, Ranges
+from claudebox.base import addresses
+from claudebox.broker import plan as secret_plans
+from claudebox.broker.proxy.dial import PrivateRanges
+from claudebox.host.records import Destination
+from claudebox.network import nftables
+from claudebox.network import plan as network_plan
+from claudebox.network import records as wire
+from claudebox.network.records import Barred, Ranges
+from claudebox.network.uplink import Candidate
+from claudebox.plan import bwrap, compose, explain
+from claudebox.plan.records import Mount
+from claudebox.settings.domains import Permission, parse_domain
+from claudebox.settings.records import AddressRequest, MountRequest, NameRequest, Policy, SecretRequest
 
 if TYPE_CHECKING:
-    from claudebox.plan.model import Plan
+    from claudebox.plan.records import Plan
 
 VALUE = "ghp_0123456789abcdefghij"
 labels = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=6)
@@ -88,7 +90,7 @@ def test_mounts_that_are_shown_are_those_that_bwrap_gets(plan):
     # proves HOUSE-03
     kinds = {"--bind", "--ro-bind", "--bind-fd", "--ro-bind-fd", "--tmpfs", "--proc", "--dev", "--dir", "--symlink",
              "--file", "--ro-bind-data"}  # fmt: skip
-    rows = [row for row in bwrap_args.options(plan) if row[0] in kinds]
+    rows = [row for row in bwrap.options(plan) if row[0] in kinds]
     document = sorted(shown(plan)["mounts"], key=lambda row: row["dest"])
     places = [str(row[-1]) for row in rows]
 
@@ -194,7 +196,7 @@ ranges = st.builds(
     Ranges,
     st.lists(
         st.builds(
-            lambda packed, length: Barred(prefixes.show(prefixes.network(packed, length)), "drawn"),
+            lambda packed, length: Barred(addresses.show(addresses.network(packed, length)), "drawn"),
             st.binary(min_size=4, max_size=4), st.integers(1, 32),
         ),
         max_size=6, unique_by=lambda row: row.prefix,
@@ -206,8 +208,8 @@ ranges = st.builds(
 @given(ranges, st.binary(min_size=4, max_size=4))
 def test_exactly_the_ranges_of_the_plan_are_enforced(closed, packed):
     # proves HOUSE-03, NET-01
-    address = prefixes.show((packed, 32)).partition("/")[0]
-    inside = any(prefixes.covers(prefixes.parse_prefix(row.prefix), (packed, 32)) for row in closed.barred)
+    address = addresses.show((packed, 32)).partition("/")[0]
+    inside = any(addresses.covers(addresses.parse_prefix(row.prefix), (packed, 32)) for row in closed.barred)
     rules = list(nftables.fixed(closed, "10.0.2.3", nftables.FAMILIES))
     none = list(nftables.fixed(Ranges((), closed.open6), "10.0.2.3", nftables.FAMILIES))
 
@@ -219,7 +221,7 @@ def test_exactly_the_ranges_of_the_plan_are_enforced(closed, packed):
 
 
 private = st.builds(
-    lambda packed, length, port: AddressRequest(prefixes.show(prefixes.network(packed, length)), port, "drawn"),
+    lambda packed, length, port: AddressRequest(addresses.show(addresses.network(packed, length)), port, "drawn"),
     st.sampled_from([b"\x0a", b"\xc0\xa8", b"\x64\x64\x64", b"\xfd\x00"]).flatmap(
         lambda head: st.binary(min_size=16 if head[0] == 0xFD else 4, max_size=16 if head[0] == 0xFD else 4).map(
             lambda rest: head + rest[len(head) :]
@@ -232,14 +234,14 @@ private = st.builds(
 @given(st.lists(private, max_size=4, unique_by=lambda row: (row.prefix, row.port)))
 def test_what_is_opened_is_shown_and_stands_behind_what_is_always_closed(requests):
     # proves HOUSE-03, NET-04
-    opened = own_network.closed_ranges(tuple(requests))
-    own = prefixes.parse_prefix("203.0.113.5")
-    judge, closed = PrivateRanges(opened, [own]), PrivateRanges(own_network.closed_ranges(), [own])
+    opened = network_plan.closed_ranges(tuple(requests))
+    own = addresses.parse_prefix("203.0.113.5")
+    judge, closed = PrivateRanges(opened, [own]), PrivateRanges(network_plan.closed_ranges(), [own])
 
     assert [(row.prefix, row.port) for row in opened.opened] == [(row.prefix, row.port) for row in requests]
     for family in nftables.FAMILIES:
         rules = list(nftables.fixed(opened, "10.0.2.3", (family,)))
-        without = list(nftables.fixed(own_network.closed_ranges(), "10.0.2.3", (family,)))
+        without = list(nftables.fixed(network_plan.closed_ranges(), "10.0.2.3", (family,)))
         ours = [row for row in requests if (":" in row.prefix) == (family == socket.AF_INET6)]
         added = [at for at, rule in enumerate(rules) if rule not in without]
         always, others = (list(nftables._closed(opened, family, always=always)) for always in (True, False))
@@ -248,7 +250,7 @@ def test_what_is_opened_is_shown_and_stands_behind_what_is_always_closed(request
     for row in requests:
         first = row.prefix.partition("/")[0]
         metadata = any(
-            prefixes.covers(prefixes.parse_prefix(barred.prefix), prefixes.parse_prefix(first))
+            addresses.covers(addresses.parse_prefix(barred.prefix), addresses.parse_prefix(first))
             for barred in opened.barred
             if barred.always
         )
@@ -268,4 +270,4 @@ def test_opened_addresses_are_shown_as_they_are_enforced():
 
     assert shown(plan)["link"]["opened"] == [{"prefix": "10.1.2.3/32", "port": 443, "origin": "--allow-address"}]
     assert [(row.prefix, row.port) for row in plan.link.ranges.opened] == [("10.1.2.3/32", 443)]
-    assert "opened by --allow-address: 10.1.2.3:443" in list(network.described(plan))
+    assert "opened by --allow-address: 10.1.2.3:443" in list(network_plan.described(plan))

@@ -12,15 +12,19 @@ from tests import hosts
 from tests.property.strategies import strings
 from tests.property.test_git import build, things
 
-from claudebox import state
-from claudebox.config.model import Policy
-from claudebox.facts import git, protected, secret_scan
-from claudebox.facts.model import Leak
-from claudebox.files import read_small
-from claudebox.plan import git as plan_git
-from claudebox.plan import masking, project
+from claudebox.base import state as base_state
+from claudebox.base.files import read_small
+from claudebox.git import facts as git_facts
+from claudebox.git import plan as plan_git
+from claudebox.host import protected as host_protected
+from claudebox.host import secret_scan
+from claudebox.host.records import Leak
+from claudebox.plan import masking
+from claudebox.plan import protected as plan_protected
 from claudebox.plan.compose import arrange
-from claudebox.tables import project_paths, secret_patterns
+from claudebox.settings.records import Policy
+from claudebox.tables import paths as tables_paths
+from claudebox.tables import secrets as tables_secrets
 
 CONFIGURATIONS = st.lists(
     st.one_of(
@@ -49,15 +53,15 @@ SECRET = "zQ7pL9xK2mN4vB8cR5tY"
 
 def looked_at(base: str):
     """Return a host of which the guard knows what lies in this directory."""
-    place = state.locate(base, base)
-    repository = git.find_repository(base, os.getuid(), "/nonexistent", {})
-    rows = protected.look(base, repository, place)
+    place = base_state.locate(base, base)
+    repository = git_facts.find_repository(base, os.getuid(), "/nonexistent", {})
+    rows = host_protected.look(base, repository, place)
     return hosts.debian().replace(
         workdir=hosts.fact(base),
         repository=repository,
         guarded=rows,
-        empty_git="" if repository else git.empty_name(base),
-        worktrees=protected.worktrees(base, repository, place),
+        empty_git="" if repository else git_facts.empty_name(base),
+        worktrees=host_protected.worktrees(base, repository, place),
     )
 
 
@@ -85,17 +89,17 @@ def test_no_layout_leaves_a_protected_path_open(layout, configuration, modules, 
         build(base, layout)
         host = looked_at(base)
         policy = Policy("exec", ("true",))
-        planned = (*project.plan_mounts(policy, host), *plan_git.plan_mounts(policy, host))
+        planned = (*plan_protected.plan_mounts(policy, host), *plan_git.plan_mounts(policy, host))
         rows = {row.dest: row for row in arrange(planned)}
-        list(project.warnings(policy, host))
+        list(plan_protected.warnings(policy, host))
         list(plan_git.warnings(policy, host))
-        made = {stub.path for stub in (*project.stubs(policy, host), *plan_git.stubs(policy, host))}
+        made = {stub.path for stub in (*plan_protected.stubs(policy, host), *plan_git.stubs(policy, host))}
 
         for dest, row in rows.items():
             if row.kind != "file" and dest.startswith(base):
                 assert os.path.realpath(dest) == dest or not os.path.lexists(dest), "a mount leads through a link"
                 assert os.path.lexists(dest) or dest in made, "bwrap would have to create it"
-        for name, _, _ in project_paths.PROTECTED:
+        for name, _, _ in tables_paths.PROTECTED:
             path = f"{base}/{name}"
             assert os.path.islink(path) or rows[path].kind == "ro-bind"
         nested = (f"{row.root}/.git" for row in host.repository.nested) if host.repository else ()
@@ -143,5 +147,5 @@ def test_no_file_stops_the_search_for_secrets_and_none_survives_in_a_shadow(name
 
 @given(strings)
 def test_any_name_is_judged(name):
-    assert secret_patterns.file_looks_secret(name) in (True, False)
-    assert not secret_patterns.file_looks_secret(f"{name}.example")
+    assert tables_secrets.file_looks_secret(name) in (True, False)
+    assert not tables_secrets.file_looks_secret(f"{name}.example")

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.conftest import need
 from tests.property.strategies import strings
 
-from claudebox.facts import git, git_config
-from claudebox.plan import git_settings
+from claudebox.git import config as git_config
+from claudebox.git import facts as git_facts
+from claudebox.git import plan as git_plan
 
 CONTENTS = [
     "gitdir: ../other/.git\n", "gitdir: ../other/.git/worktrees/x\n", "gitdir: .git\n", "gitdir: /\n", "gitdir: fake\n",
@@ -68,7 +69,7 @@ def test_no_layout_of_hostile_files_stops_the_search_or_is_believed_without_a_wa
         os.mkdir(f"{base}/project")
         build(base, layout)
         started = time.monotonic()
-        found = git.find_repository(f"{base}/project", os.getuid())
+        found = git_facts.find_repository(f"{base}/project", os.getuid())
         assert time.monotonic() - started < 20
         if found is None or found.problem or found.gitfile is None or found.common_dir.startswith(f"{base}/project/"):
             return
@@ -94,7 +95,7 @@ def test_a_layout_with_a_way_back_is_believed():
             "other/.git/worktrees/x/commondir": ("file", "../..\n"),
         }
         build(base, layout)
-        found = git.find_repository(f"{base}/project", os.getuid())
+        found = git_facts.find_repository(f"{base}/project", os.getuid())
         assert found is not None
         assert (found.problem, found.common_dir) == ("", f"{base}/other/.git")
     finally:
@@ -122,7 +123,7 @@ def test_no_configuration_stops_the_parser(content):
 def test_a_rendered_identity_is_read_back_without_anything_else(name, email):
     # proves D24
     given_rows = (("user", "", "name", name), ("user", email, "email", email))
-    rows = git_config.parse_config(git_settings.render(given_rows))
+    rows = git_config.parse_config(git_plan.render(given_rows))
 
     assert [(section, key) for section, _, key, _ in rows] == [("user", "name"), ("user", "email")]
 
@@ -137,7 +138,7 @@ def test_git_itself_agrees_on_what_was_rendered(values):
     need(shutil.which("git"), "git")
     for value in values:
         argv = ["git", "config", "--file", "-", "--null", "--list"]
-        rendered = git_settings.render((("user", "", "name", value), ("user", "", "email", "a@b")))
+        rendered = git_plan.render((("user", "", "name", value), ("user", "", "email", "a@b")))
         result = subprocess.run(
             argv, cwd="/", input=rendered, env={"PATH": os.environ["PATH"]}, capture_output=True, check=True
         )

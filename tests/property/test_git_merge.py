@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudebox.launch.git_merge import Merged, merge_refs
-from claudebox.launch.git_names import HEADS, TAGS, objection, objection_to_new
+from claudebox.git.refs import HEADS, TAGS, Merged, merge_refs, objection, objection_to_new
 
 NAMES = ["refs/heads/a", "refs/heads/b", "refs/tags/t", "refs/remotes/o/a", "refs/heads/-x"]
 VALUES = ["1", "2", "3", "4"]

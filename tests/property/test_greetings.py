@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.unit.test_greetings import client_hello, refragmented
 
 from claudebox.broker.http.messages import MalformedHttp
-from claudebox.broker.proxy import requests, tls_sni
-from claudebox.broker.proxy.fake_dns import Names
-from claudebox.config.domains import Permission, canonical, parse_domain
+from claudebox.broker.proxy import gateway, tls
+from claudebox.broker.proxy.names import Names
+from claudebox.settings.domains import Permission, canonical, parse_domain
 
 HELLO = client_hello("api.example.org")
 TOKENS = st.sampled_from((
@@ -39,41 +39,41 @@ def damaged(data: bytes) -> st.SearchStrategy[bytes]:
     )
 )
 def test_a_greeting_of_tls_is_complete_incomplete_or_malformed(data):
-    with contextlib.suppress(tls_sni.MalformedHello):
-        wanted = tls_sni.missing(data)
-        assert wanted == 0 or len(data) < wanted <= tls_sni.LONGEST
+    with contextlib.suppress(tls.MalformedHello):
+        wanted = tls.missing(data)
+        assert wanted == 0 or len(data) < wanted <= tls.LONGEST
         if not wanted:
-            assert tls_sni.server_name(data).isascii()
+            assert tls.server_name(data).isascii()
 
 
 @given(st.binary(min_size=1, max_size=300).map(lambda data: bytes((data[0] % 4 + 20, 3)) + data[1:]))
 def test_whatever_a_server_says_is_waited_for_or_carried(data):
-    with contextlib.suppress(tls_sni.MalformedHello):
-        wanted = tls_sni.retry_missing(data)
-        assert wanted == 0 or len(data) < wanted <= tls_sni.LONGEST
-        assert 0 <= tls_sni.asks_again(data) <= len(data)
+    with contextlib.suppress(tls.MalformedHello):
+        wanted = tls.retry_missing(data)
+        assert wanted == 0 or len(data) < wanted <= tls.LONGEST
+        assert 0 <= tls.asks_again(data) <= len(data)
 
 
 @given(st.binary(min_size=1, max_size=300))
 def test_first_bytes_are_a_request_or_not_or_awaited(data):
-    wanted = requests.line_missing(data)
+    wanted = gateway.line_missing(data)
     assert wanted in (0, len(data) + 1)
-    assert not (wanted and requests.is_request(data))
+    assert not (wanted and gateway.is_request(data))
 
 
 @given(st.one_of(st.binary(max_size=200), st.lists(TOKENS, max_size=20).map(b"".join)))
 def test_a_head_is_complete_incomplete_or_malformed_and_asks_for_one_host(data):
     with contextlib.suppress(MalformedHttp):
-        if requests.missing(data):
-            assert requests.missing(data) == len(data) + 1
+        if gateway.missing(data):
+            assert gateway.missing(data) == len(data) + 1
             return
-        head = requests.parse_head(data)
-        sent = requests.single(head, "/", "a.example")
+        head = gateway.parse_head(data)
+        sent = gateway.single(head, "/", "a.example")
         assert sent.lower().count(b"\r\nhost:") == 1
         assert b"\0" not in sent
         assert sent.endswith(b"\r\n\r\n")
         assert sent.count(b"\r\n\r\n") == 1
-        assert [value for name, value in requests.parse_head(sent).request.headers if name == b"connection"] == [
+        assert [value for name, value in gateway.parse_head(sent).request.headers if name == b"connection"] == [
             b"close"
         ]
 

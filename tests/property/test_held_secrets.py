@@ -10,10 +10,10 @@ import urllib.parse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudebox.broker.http.recognition import Cleaner, Recognizer
-from claudebox.launch.placeholder import shaped_like
-from claudebox.report.leaked_values import find_forms, is_telling
-from claudebox.tables.secret_patterns import VALUE_PREFIXES
+from claudebox.broker.http.cleaning import Cleaner, Recognizer
+from claudebox.broker.secrets import shaped_like
+from claudebox.report.leaks import find_forms, is_telling
+from claudebox.tables.secrets import VALUE_PREFIXES
 
 _PRINTABLE = st.characters(min_codepoint=33, max_codepoint=126)
 _TOKENS = st.text(

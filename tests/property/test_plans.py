@@ -9,12 +9,12 @@ from tests import hosts
 from tests.hosts import PROJECT
 from tests.property.strategies import SOURCE_FACTS, environs, names, requests
 
-from claudebox.config.model import MountRequest, NameRequest, Policy
-from claudebox.errors import ClaudeboxError
+from claudebox.base.errors import ClaudeboxError
+from claudebox.network.plan import PROXIES
 from claudebox.plan import compose
-from claudebox.plan.host_proxies import PROXIES
-from claudebox.plan.model import Mount, Plan
-from claudebox.tables.inside import PASSED
+from claudebox.plan.records import Mount, Plan
+from claudebox.settings.records import MountRequest, NameRequest, Policy
+from claudebox.tables.environment import PASSED
 
 THERE = ("/srv/data", "/srv/data/sub", f"{PROJECT}/src", "/opt/tool")
 KINDS = ["bind", "ro-bind", "tmpfs", "dir", "symlink", "file", "mask"]

@@ -9,11 +9,10 @@ from tests import hosts
 from tests.property.strategies import components, environs, names, paths, strings
 from tests.unit.test_explain import renderings
 
-from claudebox import console
-from claudebox.config.model import MountRequest, NameRequest, Policy
-from claudebox.facts.git_identity import UserSettings
-from claudebox.facts.git_model import Repository
+from claudebox.base import console
+from claudebox.git.facts import Repository, UserSettings
 from claudebox.plan import compose, explain, sandbox_md
+from claudebox.settings.records import MountRequest, NameRequest, Policy
 
 
 @given(st.text(st.characters(exclude_characters="\0"), max_size=40))

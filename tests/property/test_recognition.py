@@ -18,11 +18,9 @@ from hypothesis import assume, given
 from hypothesis import settings as bounds
 from hypothesis import strategies as st
 
-from claudebox.broker.http.bodies import AnswerBody
-from claudebox.broker.http.messages import Request, Response
-from claudebox.broker.http.recognition import Cleaner, Recognizer, longest
-from claudebox.launch.placeholder import shaped_like
-from claudebox.launch.secret_values import guessable_bits, has_few_marks
+from claudebox.broker.http.cleaning import Cleaner, Recognizer, longest
+from claudebox.broker.http.messages import AnswerBody, Request, Response
+from claudebox.broker.secrets import guessable_bits, has_few_marks, shaped_like
 
 if TYPE_CHECKING:
     from collections.abc import Callable

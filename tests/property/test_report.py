@@ -15,10 +15,11 @@ from hypothesis import given, note
 from hypothesis import settings as bounds
 from hypothesis import strategies as st
 
-from claudebox.report import changes, globs, kinds, output, screen
+from claudebox.report import changes as report_changes
+from claudebox.report import kinds, screen
 from claudebox.report.changes import Places
 from claudebox.tables import reported_paths
-from claudebox.undo import session
+from claudebox.undo import snapshot
 
 KNOWN = [
     name.replace("*", "x").replace("?", "y")
@@ -192,7 +193,7 @@ def within(path: str, places: set[str]) -> bool:
     return "" in places
 
 
-def check(before, after, report: changes.Report) -> None:
+def check(before, after, report: report_changes.Report) -> None:
     told = {change.path.rstrip("/") for change in report.changes}
     unseen = {path for path, _ in report.unseen}
     for path, what in after.items():
@@ -208,7 +209,7 @@ def check(before, after, report: changes.Report) -> None:
         assert top in deleted or within(parent, unseen) or replaced, f"{path!r} vanished and nobody says so"
 
 
-def check_screen(report: changes.Report) -> None:
+def check_screen(report: report_changes.Report) -> None:
     lines = list(screen.lines(screen.Ending(report)))
     text = "\n".join(lines).lower()
     assert all(char.isprintable() for line in lines for char in line)
@@ -233,10 +234,10 @@ def test_nothing_that_changed_is_missing_from_the_report(seed, first, second, th
                 make_readable(base)
                 time.sleep(0.012)  # the clock of the file system moves in ticks
                 before = picture(base)
-                beginning = session.begin(base)
+                beginning = snapshot.begin(base)
                 for _ in range(count):
                     world.work()
-                report = changes.look(Places(base), beginning)
+                report = report_changes.look(Places(base), beginning)
                 after = picture(base)  # only now: it opens directories that were closed, as root need not
                 check(before, after, report)
                 check_screen(report)
@@ -280,7 +281,7 @@ def test_patterns_match_as_git_does(tmp_path):
     ]  # fmt: skip
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     (tmp_path / ".gitignore").write_text("\n".join(patterns))
-    ours = output.Outputs(str(tmp_path), {"": (0, {".gitignore": "f"})}, set(), set())
+    ours = kinds.Outputs(str(tmp_path), {"": (0, {".gitignore": "f"})}, set(), set())
     for path in paths:
         for is_directory in (False, True):
             given = subprocess.run(
@@ -293,13 +294,13 @@ def test_patterns_match_as_git_does(tmp_path):
 def test_rules_that_an_agent_wrote_hide_nothing(tmp_path):
     # proves SHOW-01
     (tmp_path / ".gitignore").write_text("*\n")
-    names: dict[str, tuple[int, session.Names]] = {
+    names: dict[str, tuple[int, snapshot.Names]] = {
         "": (0, {".gitignore": "f", "src": "d"}),
         "src": (0, {"CACHEDIR.TAG": "f", "a.py": "f"}),
     }
-    honest = output.Outputs(str(tmp_path), {"": (0, {".gitignore": "f"})}, set(), set())
-    changed = output.Outputs(str(tmp_path), names, set(), {".gitignore", "src/CACHEDIR.TAG", "src/a.py"})
-    fresh = output.Outputs(str(tmp_path), names, {"src"}, {".gitignore", "src/CACHEDIR.TAG", "src/a.py"})
+    honest = kinds.Outputs(str(tmp_path), {"": (0, {".gitignore": "f"})}, set(), set())
+    changed = kinds.Outputs(str(tmp_path), names, set(), {".gitignore", "src/CACHEDIR.TAG", "src/a.py"})
+    fresh = kinds.Outputs(str(tmp_path), names, {"src"}, {".gitignore", "src/CACHEDIR.TAG", "src/a.py"})
 
     assert honest.find("src/a.py") == ("src", False)
     assert changed.find("src/a.py") == ("", False)
@@ -308,7 +309,7 @@ def test_rules_that_an_agent_wrote_hide_nothing(tmp_path):
 
 def test_no_pattern_takes_long():
     # proves SHOW-01
-    glob = globs.parse_glob("*a" * 120 + "b")
+    glob = kinds.parse_glob("*a" * 120 + "b")
 
-    assert not globs.fits("a" * 255, glob)  # with a regular expression, not in this century
-    assert not globs.fits_path(["a"] * 300, [None, glob] * 20)
+    assert not kinds.fits("a" * 255, glob)  # with a regular expression, not in this century
+    assert not kinds.fits_path(["a"] * 300, [None, glob] * 20)

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.git.test_undo import STEPS, destroy
 
-from claudebox.launch.git_sandbox import Tools
+from claudebox.git.sandbox import Tools
 from claudebox.undo import restore
-from claudebox.undo.compare import Comparison, find_changes
-from claudebox.undo.look import Scan
+from claudebox.undo.manifest import Comparison, find_changes
 from claudebox.undo.store import SnapshotStore
+from claudebox.undo.walker import Scan
 
 MINE = st.sampled_from(("new", "edit", "delete", "mode", "move", "directory"))
 NUMBERS = st.integers(0, 1 << 20)

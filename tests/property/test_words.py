@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from tests import hosts
 from tests.property.strategies import FLAGS, environs, foreign_words, own_words, strings
 
-from claudebox.config import parsers, policy, settings
-from claudebox.config.settings import Settings
-from claudebox.errors import ClaudeboxError
+from claudebox.base.errors import ClaudeboxError
 from claudebox.plan import compose
-from claudebox.plan.model import Plan
+from claudebox.plan.records import Plan
+from claudebox.settings import layers, parsers, policy
+from claudebox.settings.layers import Settings
 
 
 @given(
@@ -21,13 +21,13 @@ def test_every_word_that_is_not_ours_survives_in_its_order(groups, tail):
     argv = [word for group in groups for word in group] + ([] if tail is None else ["--", *tail])
     foreign = [group[0] for group in groups if len(group) == 1 and group[0].partition("=")[0] not in FLAGS]
 
-    assert settings.read_settings(argv, {}).words == (*foreign, *(tail or ()))
+    assert layers.read_settings(argv, {}).words == (*foreign, *(tail or ()))
 
 
 @given(st.lists(own_words(), max_size=8))
 def test_everything_that_was_given_is_kept_with_its_origin(groups):
     # proves D-03, NET-T
-    read = settings.read_settings([word for group in groups for word in group], {})
+    read = layers.read_settings([word for group in groups for word in group], {})
 
     wanted: dict[str, list[tuple[str, str]]] = {}
     for group in groups:
@@ -57,7 +57,7 @@ arguments = st.lists(
 
 @given(arguments, environs)
 def test_any_arguments_are_understood_or_refused(argv, environ):
-    outcome = attempt(lambda: settings.read_settings(argv, environ))
+    outcome = attempt(lambda: layers.read_settings(argv, environ))
 
     assert isinstance(outcome, Settings) or (outcome.status == 125 and outcome.message)
 
@@ -66,7 +66,7 @@ def test_any_arguments_are_understood_or_refused(argv, environ):
 @given(arguments, environs, strings)
 def test_any_arguments_lead_to_a_plan_or_to_an_error_for_a_user(argv, environ, home):
     def made() -> Plan:
-        wishes = policy.decide_policy(settings.read_settings(argv, environ), home=home, workdir=hosts.PROJECT)
+        wishes = policy.decide_policy(layers.read_settings(argv, environ), home=home, workdir=hosts.PROJECT)
         return compose.make_plan(wishes, hosts.asking(hosts.debian(environ=environ), wishes))
 
     outcome = attempt(made)
@@ -79,7 +79,7 @@ def test_a_mount_request_always_has_absolute_plain_paths(value):
     # proves EXT-02, C27
     try:
         wishes = policy.decide_policy(
-            settings.read_settings(["--mount-ro", value], {}), home=hosts.HOME, workdir=hosts.PROJECT
+            layers.read_settings(["--mount-ro", value], {}), home=hosts.HOME, workdir=hosts.PROJECT
         )
     except ClaudeboxError:
         return

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from claudebox.report import tree
+from claudebox.base import trees
 
 VALUE = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYzzzzzzKEYq"
 OUTSIDE = {"AWS_SECRET_ACCESS_KEY": VALUE}
@@ -133,7 +133,7 @@ def test_directories_nested_without_end_stop_nothing(user_box):
     assert "AWS_SECRET_ACCESS_KEY in notes:1" in result.stderr
     assert (listed.returncode, listed.stderr) == (0, "")
     assert user_box.project in listed.stdout
-    tree.remove(*os.path.split(user_box.base))  # what tidies up after a test recurses
+    trees.remove(*os.path.split(user_box.base))  # what tidies up after a test recurses
     os.mkdir(user_box.base)
 
 

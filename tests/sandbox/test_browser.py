@@ -61,7 +61,7 @@ def test_browsers_of_playwright_enter_read_only_and_programs_find_them(user_box)
 
 def test_containers_say_what_to_do_instead(user_box, altered):
     # proves TOOL-09
-    altered(user_box, edits={"facts/distro.py": ('f"/usr/bin/{name}"', f'f"{user_box.home}/{{name}}"')})
+    altered(user_box, edits={"host/machine.py": ('f"/usr/bin/{name}"', f'f"{user_box.home}/{{name}}"')})
     user_box.write(f"{user_box.home}/docker", "#!/bin/sh\n", mode=0o755)
 
     full, closed = (user_box.sh("docker compose up", flags=("--network", tier)) for tier in ("full", "none"))

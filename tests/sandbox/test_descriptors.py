@@ -56,7 +56,7 @@ def test_what_is_left_open_while_a_launch_is_prepared_stays_outside(user_box, al
     # proves A04
     begin = "    plan, descriptors = prepared.plan, list(prepared.descriptors)\n"
     left = '    os.set_inheritable(os.dup2(os.open("/etc/hostname", os.O_RDONLY), 77), True)\n'
-    altered(user_box, edits={"launch/prepare.py": (begin, begin + left)})
+    altered(user_box, edits={"run/prepare.py": (begin, begin + left)})
 
     result = user_box.run("sh", "-c", LISTING)
 

@@ -15,7 +15,7 @@ from tests.conftest import Account, make_box, need
 from tests.sandbox import repositories
 from tests.sandbox.terminals import descendants
 
-from claudebox.commands.agents.records import process_start
+from claudebox.many.records import process_start
 
 FOREVER = "echo from-inside; while [ ! -e stop ]; do sleep .1; done; exit 7"
 SOON = 2.0  # seconds within which the list is true

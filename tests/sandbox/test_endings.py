@@ -194,7 +194,7 @@ def test_a_sandbox_whose_first_process_was_taken_over_ends_with_claudebox(box, b
     put_down(marker)
     wait_for_the_end(marker)
 
-    altered(box, edits={"launch/supervise.py": ("_GRACE = 10.0", "_GRACE = 0.2")})
+    altered(box, edits={"run/supervise.py": ("_GRACE = 10.0", "_GRACE = 0.2")})
     process, marker = take_over(background, box, box.program, "-y", "--exec", "--")
     process.send_signal(getattr(signal, f"SIG{name}"))
     process.wait(20)

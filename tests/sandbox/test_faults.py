@@ -158,7 +158,7 @@ def test_a_keeper_of_the_login_that_fails_lets_no_more_in(target, altered, body)
     login = '{"claudeAiOauth": {"accessToken": "a-token", "refreshToken": "r-token", "expiresAt": 1}}'
     target.write(f"{target.home}/.claude/.credentials.json", login)
     base = altered(target)
-    Path(base, "src/claudebox/launch/token_refresh.py").write_text(body)
+    Path(base, "src/claudebox/agent/renewal.py").write_text(body)
     assert "started" in attempt(target).stdout
     inside = target.sh("cat ~/.claude/.credentials.json /run/claudebox/login/store/.credentials.json; true")
     assert "r-token" not in inside.stdout

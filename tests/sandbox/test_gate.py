@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from tests.conftest import REPOSITORY, need
 
-from claudebox import syscalls
-from claudebox.plan.bwrap_args import GATE_DESCRIPTOR, STDERR_DESCRIPTOR
+from claudebox.base import syscalls
+from claudebox.plan.bwrap import GATE_DESCRIPTOR, STDERR_DESCRIPTOR
 from claudebox.tables import gate
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import os
 import socket
 import uuid
 
-from claudebox.tables import host_paths, project_paths
+from claudebox.tables import paths as tables_paths
 
 CANARY = "canary-41c9"
 # Of the hidden places these are files; the others are directories with files in them.
@@ -28,7 +28,7 @@ SECRET_IN_ETC = ("shadow", "shadow-", "gshadow", "passwd-", "environment", "npmr
 def plant(box, home: str) -> list[str]:
     """Put a canary into every hidden place below a home and return the paths of the canaries."""
     planted = []
-    for place, _ in host_paths.HIDDEN:
+    for place, _ in tables_paths.HIDDEN:
         if place.startswith("/"):
             continue
         path = f"{home}/{place}"
@@ -77,7 +77,7 @@ def test_hidden_paths_stay_hidden_for_a_project_inside_the_home(box):
     assert {name for name in names if name.startswith((".config/", "work/"))} <= {
         "work/project", "work/project/.git", "work/project/of-the-project",
         ".config/git", ".config/git/ignore", ".config/git/config",
-        *(f"work/project/{name}{inner}" for name, _, _ in project_paths.PROTECTED for inner in ("", "/.git")),
+        *(f"work/project/{name}{inner}" for name, _, _ in tables_paths.PROTECTED for inner in ("", "/.git")),
     }  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def test_the_clients_directory_is_the_instance_of_the_project_and_not_the_hosts(
 
 def test_etc_holds_only_what_the_allow_list_names(box):
     # proves A18, SAND-04
-    allowed = [pattern.rstrip("*") for pattern, _ in host_paths.ETC] + list(MADE_IN_ETC)
+    allowed = [pattern.rstrip("*") for pattern, _ in tables_paths.ETC] + list(MADE_IN_ETC)
 
     inside = box.sh("find /etc \\( -type f -o -type l -o -type s -o -type p \\) -print")
     control = box.host("sh", "-c", f"cd /etc && ls -d {' '.join(SECRET_IN_ETC)}")

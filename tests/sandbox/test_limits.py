@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from claudebox.facts import cgroup
+from claudebox.host import machine
 
 HOG = "head -c 400m /dev/zero | tail -c 399m | wc -c"  # tail keeps all of it in memory
 
@@ -30,7 +30,7 @@ def test_a_session_ends_when_its_time_is_up(box):
 
 def test_what_does_not_end_politely_is_ended_by_force(user_box, altered):
     # proves LIMIT-01
-    altered(user_box, edits={"launch/supervise.py": ("_GRACE = 10.0", "_GRACE = 0.5")})
+    altered(user_box, edits={"run/supervise.py": ("_GRACE = 10.0", "_GRACE = 0.5")})
 
     result = user_box.sh("trap '' TERM; echo deaf; while :; do sleep 1; done", flags=("--time-limit", "1s"))
 
@@ -55,7 +55,7 @@ def test_processes_and_scratch_are_limited_without_any_privilege(user_box):
 @pytest.mark.parametrize(("flag", "value"), [("--memory", "200M"), ("--cpus", "0.5")])
 def test_memory_and_processors_are_limited_or_the_launch_is_refused(box, flag, value):
     # proves LIMIT-02
-    group = cgroup.find_group(box.account.uid, ("/usr/bin",))
+    group = machine.find_group(box.account.uid, ("/usr/bin",))
     if group.problem or (group.way == "direct" and box.account.uid != os.getuid()):
         refused = box.run("true", flags=(flag, value))
         assert refused.returncode == 125

@@ -23,7 +23,7 @@ import pytest
 from tests.conftest import need
 from tests.sandbox.terminals import descendants
 
-from claudebox.commands.agents.records import process_start
+from claudebox.many.records import process_start
 
 if TYPE_CHECKING:
     import random

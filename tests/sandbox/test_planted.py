@@ -67,7 +67,7 @@ def test_the_launcher_of_the_checkout_is_isolated():
 def test_programs_of_the_project_are_not_found_where_path_alone_leads_to_the_tools(box, altered):
     # proves E01
     # As on a system that keeps its programs in a store: no directory is known beforehand.
-    altered(box, edits={"facts/programs.py": ("for directory in (*_TRUSTED, *path):", "for directory in path:")})
+    altered(box, edits={"host/programs.py": ("for directory in (*_TRUSTED, *path):", "for directory in path:")})
     mark = plant(box)
     link = f"{box.base}/link"
     os.symlink(f"{box.project}/bin", link)

@@ -188,8 +188,8 @@ def test_a_project_without_suspects_imports_nothing_for_it(user_box):
     modules = user_box.host(
         "/usr/bin/python3", "-IS", "-X", "importtime", user_box.program, "-y", "--exec", "--", "true"
     ).stderr
-    assert "claudebox.facts.project" in modules
-    for module in ("claudebox.facts.secret_scan", "subprocess", " json\n", "| re\n"):
+    assert "claudebox.host.secret_files" in modules
+    for module in ("claudebox.host.secret_scan", "subprocess", " json\n", "| re\n"):
         assert module not in modules
 
 

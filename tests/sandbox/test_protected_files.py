@@ -9,16 +9,16 @@ import pytest
 from tests.conftest import wait_until
 from tests.sandbox import repositories
 
-from claudebox.tables import project_paths
+from claudebox.tables import paths as tables_paths
 
-NAMES = [name for name, _, _ in project_paths.PROTECTED]
+NAMES = [name for name, _, _ in tables_paths.PROTECTED]
 
 
 @pytest.mark.parametrize("present", [False, True], ids=["missing", "present"])
 def test_what_the_tools_of_the_host_obey_cannot_change(box, present):
     # proves SEC-04, C20, C21, C22, D20, D21, E06
     checkout = repositories.make(box)
-    directories = [name for name, stub, _ in project_paths.PROTECTED if stub == "directory"]
+    directories = [name for name, stub, _ in tables_paths.PROTECTED if stub == "directory"]
     if present:
         for name in NAMES:
             content = "" if name.endswith(".toml") else "{}"

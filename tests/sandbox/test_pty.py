@@ -251,7 +251,7 @@ def test_every_byte_passes_in_both_directions(user_box):
 
 def test_a_launch_that_fails_says_why_and_leaves_the_terminal_as_it_was(user_box, altered):
     # proves PTY-01
-    altered(user_box, edits={"plan/bwrap_args.py": ('yield ("--die-with-parent",)', 'yield ("--no-such-option",)')})
+    altered(user_box, edits={"plan/bwrap.py": ('yield ("--die-with-parent",)', 'yield ("--no-such-option",)')})
     with Terminal(user_box) as terminal:
         terminal.claudebox("true")
         terminal.expect("error: .*no-such-option")

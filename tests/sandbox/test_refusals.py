@@ -129,7 +129,7 @@ def test_mounts_of_the_host_stay_as_they_are_where_bwrap_makes_none(root_box, al
 def test_a_bwrap_that_hangs_is_given_up(user_box, altered):
     # proves E08
     bwrap = install(user_box, "bwrap", FAKE + "import time\ntime.sleep(100)\n")
-    altered(user_box, bwrap=bwrap, edits={"launch/start.py": ("30.0", "0.5")})
+    altered(user_box, bwrap=bwrap, edits={"run/start.py": ("30.0", "0.5")})
 
     refused(user_box, by="did not set up the sandbox within", seconds=10)
 
@@ -172,7 +172,7 @@ def test_a_bwrap_without_a_needed_option_is_refused(user_box, altered, missing):
 def test_no_bwrap_at_all_is_said_with_the_remedy(user_box, altered):
     # proves E09
     # The machine has one, so the search itself is made to look for other names.
-    altered(user_box, edits={"facts/programs.py": ('f"{directory}/{name}"', 'f"{directory}/{name}-of-nobody"')})
+    altered(user_box, edits={"host/programs.py": ('f"{directory}/{name}"', 'f"{directory}/{name}-of-nobody"')})
 
     said = refused(user_box, by="bubblewrap is not installed")
 

@@ -88,7 +88,7 @@ def wait_for_line(process, line):
 
 def test_a_program_that_does_not_listen_is_ended_after_a_while(box, background, altered):
     # proves SAND-15
-    altered(box, edits={"launch/supervise.py": ("_GRACE = 10.0", "_GRACE = 1.0")})
+    altered(box, edits={"run/supervise.py": ("_GRACE = 10.0", "_GRACE = 1.0")})
     script = box.write("deaf.sh", "trap '' TERM HUP; echo ready; while :; do sleep 1000; done")
     process = background(box, box.program, "-y", "--exec", "--", "sh", script)
     wait_for_line(process, "ready")
@@ -119,7 +119,7 @@ def test_no_signal_is_blocked_or_ignored_inside(box):
 
 def test_nohup_holds_inside_and_outside(user_box, background, altered):
     # proves SAND-15
-    altered(user_box, edits={"launch/supervise.py": ("_GRACE = 10.0", "_GRACE = 0.2")})
+    altered(user_box, edits={"run/supervise.py": ("_GRACE = 10.0", "_GRACE = 0.2")})
     script = user_box.write("program.sh", "grep SigIgn /proc/self/status; echo ready; exec sleep 1000")
     process = background(user_box, "nohup", user_box.program, "-y", "--exec", "--", "sh", script)
     wait_for_line(process, f"SigIgn:\t{1 << (signal.SIGHUP - 1):016x}")

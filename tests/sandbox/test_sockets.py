@@ -241,7 +241,7 @@ def test_a_socket_whose_directory_became_a_thousand_links_stops_nothing(box, ser
 
 def test_a_kernel_that_lists_no_sockets_means_looking_everywhere(box, probe, serve, altered):
     # proves C33, E08
-    altered(box, edits={"facts/sockets.py": ("    body = bytes(", "    return None\n    body = bytes(")})
+    altered(box, edits={"host/sockets.py": ("    body = bytes(", "    return None\n    body = bytes(")})
     script = probe(box, "connect.py")
     box.mkdir("a/b")
     serve(f"{box.project}/a/b", "s")

@@ -134,7 +134,7 @@ def test_a_launch_that_fails_leaves_no_stub(user_box, altered):
 def test_a_project_that_cannot_hold_a_stub_is_refused(user_box, altered):
     # proves C20, E08
     repositories.make(user_box)
-    altered(user_box, edits={"launch/stubs.py": ("os.mkdir(name, 0o755, dir_fd=directory)",
+    altered(user_box, edits={"run/stubs.py": ("os.mkdir(name, 0o755, dir_fd=directory)",
                                             "raise OSError(28, 'No space left on device')")})  # fmt: skip
     result = user_box.sh("echo started")
     assert result.returncode == 125
@@ -149,10 +149,10 @@ def test_a_stub_that_another_session_replaces_shows_nothing_of_the_host(box, alt
     place = f"{box.project}/.mcp.json"
     swap = f"    os.rename({os.path.dirname(secret)!r}, {place!r})\n"
     start = "    payload = _await_ready(building.gate, building.messages, building.monitor, plan.bwrap)\n"
-    edits = {"launch/start.py": (start, swap + start)}
+    edits = {"run/start.py": (start, swap + start)}
     if not covered:  # if the stub itself were shown it would be read: what is tried here can succeed
-        edits["plan/project.py"] = ("        if covered:\n", "        if not guarded.path:\n")
-        edits["launch/mounting.py"] = ("_name(mount.pinned or standing.get(mount.dest))", '""')
+        edits["plan/protected.py"] = ("        if covered:\n", "        if not guarded.path:\n")
+        edits["run/mounts.py"] = ("_name(mount.pinned or standing.get(mount.dest))", '""')
     altered(box, edits=edits)
 
     result = box.host(box.program, "-y", "--exec", "--", "cat", f"{place}/id")

@@ -80,8 +80,8 @@ def test_a_fork_that_fails_is_tried_again_and_ends_nothing(user_box, background,
     altered(
         user_box,
         edits={
-            "launch/git_follow.py": ("_FIRST, _NEVER = 0.7,", "_FIRST, _NEVER = 2.0,"),
-            "launch/supervise.py": ("_AGAIN = 5.0", "_AGAIN = 0.5"),
+            "git/sidecar.py": ("_FIRST, _NEVER = 0.7,", "_FIRST, _NEVER = 2.0,"),
+            "run/supervise.py": ("_AGAIN = 5.0", "_AGAIN = 0.5"),
         },
     )
     checkout = repositories.make(user_box)
@@ -105,7 +105,7 @@ def test_a_fork_that_fails_is_tried_again_and_ends_nothing(user_box, background,
 
 def test_a_chore_that_is_broken_costs_the_chore_and_not_the_session(user_box, altered):
     # proves NEW-R2
-    altered(user_box, edits={"launch/host_guard.py": ("(left := self._first", "(left := self._absent")})
+    altered(user_box, edits={"run/host_guard.py": ("(left := self._first", "(left := self._absent")})
     result = user_box.sh("sleep 0.3; echo on; exit 5")
 
     assert (result.returncode, result.stdout) == (5, "on\n")
@@ -114,7 +114,7 @@ def test_a_chore_that_is_broken_costs_the_chore_and_not_the_session(user_box, al
 
 def test_a_sandbox_without_a_session_of_its_own_is_not_started(user_box, altered):
     # proves PTY-01, B05
-    altered(user_box, edits={"launch/terminal.py": ('measures = "n"', 'measures = ""'), "plan/bwrap_args.py": (
+    altered(user_box, edits={"run/terminal.py": ('measures = "n"', 'measures = ""'), "plan/bwrap.py": (
         'yield ("--new-session",)', "pass")})  # fmt: skip
     result = user_box.sh("touch ran")
 

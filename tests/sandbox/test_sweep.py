@@ -12,8 +12,9 @@ from tests.conftest import is_disarmed, need
 from tests.sandbox import repositories
 from tests.sandbox.conftest import PYTHON
 
-from claudebox.report import changes, kinds, screen
-from claudebox.undo import session
+from claudebox.report import changes as report_changes
+from claudebox.report import kinds, screen
+from claudebox.undo import snapshot
 
 WORK = (
     "echo b >>deep/er/notes.md; echo new >new.txt; mkdir src; echo 1 >src/main.py; git add -A; git commit -qm work;"
@@ -320,9 +321,9 @@ def test_a_large_project_is_divided_and_what_is_out_of_time_is_named(user_box):
     time.sleep(0.05)
     result = user_box.sh("echo x >big/77/.envrc; rm big/78/7.py; chmod +x big/79/9.py; mkdir big/80/.git")
     again = user_box.sh("rm big/78/8.py")
-    begun = session.begin(user_box.project)
-    cut = changes.look(changes.Places(user_box.project), begun, budget=0)
-    whole = changes.look(changes.Places(user_box.project), begun)
+    begun = snapshot.begin(user_box.project)
+    cut = report_changes.look(report_changes.Places(user_box.project), begun, budget=0)
+    whole = report_changes.look(report_changes.Places(user_box.project), begun)
 
     assert shown(result, "big/77/.envrc", "direnv")
     assert shown(result, "big/80/.git")
@@ -335,18 +336,18 @@ def test_a_large_project_is_divided_and_what_is_out_of_time_is_named(user_box):
 
 def test_more_changes_than_can_be_told_apart_in_time_are_said_first(tmp_path, monkeypatch):
     # proves REPORT-02
-    begun = session.begin(str(tmp_path))
+    begun = snapshot.begin(str(tmp_path))
     for number in range(3000):
         (tmp_path / f"{number}.strange").touch()
-    monkeypatch.setattr(changes, "_SORTING", -100.0)
-    seen = changes.look(changes.Places(str(tmp_path)), begun)
+    monkeypatch.setattr(report_changes, "_SORTING", -100.0)
+    seen = report_changes.look(report_changes.Places(str(tmp_path)), begun)
 
     assert next(screen.lines(screen.Ending(seen))).endswith(": . (3000 changes are too many to be told apart)")
 
 
 def test_before_the_start_only_so_much_is_looked_at(tmp_path, monkeypatch):
     # proves REPORT-03
-    monkeypatch.setattr(session, "_MOST_AT_START", 20)
+    monkeypatch.setattr(snapshot, "_MOST_AT_START", 20)
     looked: list[str] = []
     sys.addaudithook(lambda event, _: looked.append(event) if event == "os.scandir" and active else None)
     active = True
@@ -356,10 +357,10 @@ def test_before_the_start_only_so_much_is_looked_at(tmp_path, monkeypatch):
             for name in range(number):
                 (tmp_path / f"a/{name}/b").mkdir(parents=True, exist_ok=True)
             looked.clear()
-            session.begin(str(tmp_path))
+            snapshot.begin(str(tmp_path))
             counts.append(len(looked))
         looked.clear()
-        changes.look(changes.Places(str(tmp_path)), session.begin(str(tmp_path), listing=False))
+        report_changes.look(report_changes.Places(str(tmp_path)), snapshot.begin(str(tmp_path), listing=False))
     finally:
         active = False
 
@@ -371,11 +372,11 @@ def test_a_clock_that_is_set_back_hides_nothing(tmp_path):
     # As if the session had begun ten seconds later than the clock says now.
     # proves REPORT-01, R10
     for listing in (True, False):
-        begun = session.begin(str(tmp_path), listing=listing)
+        begun = snapshot.begin(str(tmp_path), listing=listing)
         late = begun.replace(since=begun.since + 10, clock=begun.clock + 10)
         (tmp_path / f".envrc{listing}").write_text("evil")
         os.utime(tmp_path / f".envrc{listing}", (0, 0))
-        seen = changes.look(changes.Places(str(tmp_path)), late)
+        seen = report_changes.look(report_changes.Places(str(tmp_path)), late)
 
         assert f".envrc{listing}" in [change.path for change in seen.changes]
 

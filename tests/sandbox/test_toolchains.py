@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claudebox.tables.toolchains import TOOLCHAINS
+from claudebox.tables.tools import TOOLCHAINS
 
 # What each has in a home: a program that can be called by its name, and secrets that lie beside it.
 HOMES = {

@@ -24,11 +24,11 @@ import json, os, sys
 sys.path.insert(0, {source!r})
 from claudebox.commands import examined
 from claudebox.commands.verify import verify
-from claudebox.config.settings import parse_arguments
-from claudebox.launch import prepare, terminal
+from claudebox.settings.layers import parse_arguments
+from claudebox.run import prepare, terminal
 from claudebox.plan import explain
-from claudebox.plan.model import Mount, Variable
-from claudebox.plan.network_model import AllowedDomain
+from claudebox.plan.records import Mount, Variable
+from claudebox.network.records import AllowedDomain
 from claudebox.tables import agent
 HOME = os.environ["HOME"]
 NOTHING = bytes.fromhex("060000000000ff7f")  # a filter that allows everything
@@ -329,7 +329,7 @@ def test_processes_that_are_shared_start_nothing(box):
     prepare(box)
     source = f"{os.path.dirname(os.path.dirname(box.program))}/src"
     code = DRIVER.format(source=source, flags=(), seam="alter=lambda p: without(p, 'pid')")
-    code = f"import claudebox.launch.inspect; claudebox.launch.inspect._PATIENCE = 1\n{code}"
+    code = f"import claudebox.run.inspect; claudebox.run.inspect._PATIENCE = 1\n{code}"
     result = box.host("/usr/bin/python3", "-ISc", f"import sys; sys.path.insert(0, {source!r})\n{code}")
     assert result.returncode == 1
     assert "nothing was started" in result.stderr
@@ -337,13 +337,13 @@ def test_processes_that_are_shared_start_nothing(box):
 
 def test_a_process_that_outlives_its_sandbox_is_found_and_ended(user_box, background):
     # proves SAND-15, E12
-    from claudebox.commands.verify import verify
+    from claudebox.commands.verify import verify as verify_verify
 
-    assert not verify._survives("leftover-none")
+    assert not verify_verify._survives("leftover-none")
     left = background(user_box, "/usr/bin/python3", "-ISc", "import time; time.sleep(60)", "leftover-found")
     # A program that was just started has no arguments yet for a moment.
-    wait_until(lambda: verify._has_argument(str(left.pid), "leftover-found"), "the process has its arguments")
-    assert verify._survives("leftover-found")
+    wait_until(lambda: verify_verify._has_argument(str(left.pid), "leftover-found"), "the process has its arguments")
+    assert verify_verify._survives("leftover-found")
     assert left.wait(timeout=30) == -9
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import need
 from tests.sandbox.terminals import Terminal
 
-from claudebox.tables import project_paths
+from claudebox.tables import paths as tables_paths
 
 
 def refused(box, directory: str, *, by: str = "") -> None:
@@ -219,13 +219,13 @@ def test_the_directory_that_was_examined_is_mounted_whatever_its_name_means_late
     # Without the second look, and without stubs, what remains is the descriptor that was opened before the question.
     head = "def check_project(prepared: Prepared) -> None:\n"
     stub = "git.empty_name(workdir.real)"
-    altered(box, edits={"launch/prepare.py": (head, f"{head}    return\n"), "facts/host.py": (stub, '""')})
+    altered(box, edits={"run/prepare.py": (head, f"{head}    return\n"), "host/gather.py": (stub, '""')})
     box.write("file", "of-the-project\n")
     secret = box.mkdir(f"{box.base}/secret")
     box.write(f"{secret}/file", "secret-of-the-host\n")
 
     shown = swap_while_asking(
-        box, secret, link=link, flags=tuple(f"--allow={name}" for name, _, _ in project_paths.PROTECTED)
+        box, secret, link=link, flags=tuple(f"--allow={name}" for name, _, _ in tables_paths.PROTECTED)
     )
 
     assert "secret-of-the-host" not in shown

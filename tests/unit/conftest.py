@@ -11,8 +11,9 @@ import subprocess
 import pytest
 from tests.conftest import need
 
-from claudebox.errors import ClaudeboxError
-from claudebox.facts import programs
+from claudebox.agent import facts as agent_facts
+from claudebox.base.errors import ClaudeboxError
+from claudebox.host import programs
 
 MACHINE = os.uname().machine
 ELF = {"x86_64": 62, "aarch64": 183}
@@ -61,8 +62,8 @@ class Tree:
         os.symlink(target, place)
         return place
 
-    def find(self, *path: str) -> programs.Client:
-        return programs.find_client(self.home, path or (self.bin,), self.project)
+    def find(self, *path: str) -> agent_facts.Client:
+        return agent_facts.find_client(self.home, path or (self.bin,), self.project)
 
     def refused(self, *path: str) -> ClaudeboxError:
         with pytest.raises(ClaudeboxError) as caught:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudebox.config.addresses import _packed, read_address
-from claudebox.config.policy import decide_policy
-from claudebox.config.settings import Given, read_settings
-from claudebox.errors import ClaudeboxError
-from claudebox.launch import refusals
+from claudebox.base.errors import ClaudeboxError
+from claudebox.network import sidecar as network_sidecar
+from claudebox.settings.domains import _packed, read_address
+from claudebox.settings.layers import Given, read_settings
+from claudebox.settings.policy import decide_policy
 
 
 def read(text):
@@ -89,11 +89,11 @@ def test_refusals_are_named_with_the_flags_that_would_permit_them():
     rows = ["10.1.2.3 443 lan", "fd77::50 22 lan", "192.168.7.2 80 machine", "169.254.169.254 80 never",
             "224.0.0.251 5353 never"]  # fmt: skip
 
-    lan, machine, never = refusals.describe(refusals.read_rows(rows))
+    lan, machine, never = network_sidecar.describe(network_sidecar.read_rows(rows))
 
     assert "10.1.2.3:443, [fd77::50]:22;" in lan
     assert lan.endswith("to permit: --allow-address 10.1.2.3:443 --allow-address [fd77::50]:22")
     assert machine.endswith("192.168.7.2:80; to permit: --allow-host-port 80")
     assert never.endswith("that stay closed were refused: 169.254.169.254:80")
-    (many,) = refusals.describe(refusals.read_rows(f"10.0.0.{n} 1 lan" for n in range(99)))
+    (many,) = network_sidecar.describe(network_sidecar.read_rows(f"10.0.0.{n} 1 lan" for n in range(99)))
     assert "and 94 more, see `claudebox --log`" in many

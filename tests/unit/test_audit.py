@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 from tests import hosts
 
-from claudebox import console
-from claudebox.config.model import MountRequest, NameRequest, Policy
-from claudebox.facts import client_settings
-from claudebox.facts.model import Leak
+from claudebox.agent import facts as agent_facts
+from claudebox.base import console
+from claudebox.host.records import Leak
 from claudebox.plan import audit, compose
+from claudebox.settings.records import MountRequest, NameRequest, Policy
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from claudebox.plan.model import Plan
+    from claudebox.plan.records import Plan
 
 LABELS = ["writes", "network", "secrets", "new"]
 
@@ -132,11 +132,11 @@ def test_what_comes_with_settings_of_the_hosts_client_is_named(tmp_path: Path):
     (tmp_path / ".claude/settings.json").write_text(json.dumps(SETTINGS))
     shared = Policy("client", shared_home=True)
     named = Policy("client", inherit=(NameRequest("settings.json", "--inherit"),))
-    found = client_settings.find_inherited(shared, str(tmp_path))
+    found = agent_facts.find_inherited(shared, str(tmp_path))
 
-    assert found == client_settings.find_inherited(named, str(tmp_path))
+    assert found == agent_facts.find_inherited(named, str(tmp_path))
     agents = Policy("client", inherit=(NameRequest("agents", "--inherit"),))
-    assert client_settings.find_inherited(agents, str(tmp_path)) == ()
+    assert agent_facts.find_inherited(agents, str(tmp_path)) == ()
     assert ("hook", "PreToolUse") in found
     assert ("MCP server", "tickets") in found
     shown = lines(make(facts={"inherited": found}), approved(make()))
@@ -152,7 +152,7 @@ def test_settings_that_are_none_bring_nothing(tmp_path: Path, content):
     (tmp_path / ".claude").mkdir()
     (tmp_path / ".claude/settings.json").write_text(content, errors="surrogateescape")
 
-    assert client_settings.find_inherited(Policy("client", shared_home=True), str(tmp_path)) == ()
+    assert agent_facts.find_inherited(Policy("client", shared_home=True), str(tmp_path)) == ()
 
 
 def test_lines_are_broken_between_words_alone(monkeypatch):

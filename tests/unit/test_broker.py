@@ -5,13 +5,14 @@ import json
 import pytest
 from tests import hosts
 
-from claudebox.config.model import Constant, NameRequest, Policy
-from claudebox.errors import ClaudeboxError
-from claudebox.facts import login
-from claudebox.facts.login import Login
-from claudebox.plan import audit, broker, compose, explain
-from claudebox.plan.network_model import Endpoint
-from claudebox.tables import agent
+from claudebox.agent import claude
+from claudebox.agent import facts as agent_facts
+from claudebox.agent.facts import Login
+from claudebox.base.errors import ClaudeboxError
+from claudebox.broker import plan as broker_plan
+from claudebox.network.records import Endpoint
+from claudebox.plan import audit, compose, explain
+from claudebox.settings.records import Constant, NameRequest, Policy
 
 POLICY = Policy("client", auth="broker")
 KEY = "sk-ant-real-key"
@@ -31,16 +32,16 @@ def config(result):
     return result.broker.model_api
 
 
-@pytest.mark.parametrize("name", agent.CREDENTIALS)
+@pytest.mark.parametrize("name", claude.CREDENTIALS)
 def test_a_credential_of_the_environment_stays_outside_and_its_name_stays(name):
     # proves AUTH-01, I03
     result = made(environ={name: KEY})
 
-    assert values(result)[name] == agent.PLACEHOLDER
-    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == agent.API_SOCKET
+    assert values(result)[name] == claude.PLACEHOLDER
+    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == claude.API_SOCKET
     assert config(result).credentials == ((name, KEY),)
     assert KEY not in str(result.variables) + str(result.mounts)
-    assert [row.dest for row in result.mounts if row.kind == "socket"] == [agent.API_SOCKET]
+    assert [row.dest for row in result.mounts if row.kind == "socket"] == [claude.API_SOCKET]
 
 
 @pytest.mark.parametrize(
@@ -65,10 +66,10 @@ def test_a_login_stays_outside_and_what_it_is_good_for_is_told():
     traits = (("CLAUDE_CODE_SUBSCRIPTION_TYPE", "max"), ("CLAUDE_CODE_OAUTH_SCOPES", "user:inference user:profile"))
     result = made(environ={}, login=Login("host", "/l", usable=True, traits=traits))
 
-    assert values(result)["CLAUDE_CODE_OAUTH_TOKEN"] == agent.PLACEHOLDER
+    assert values(result)["CLAUDE_CODE_OAUTH_TOKEN"] == claude.PLACEHOLDER
     assert dict(traits).items() <= values(result).items()
     assert config(result).login == "/l"
-    assert not [row for row in result.mounts if row.dest.startswith(agent.LOGIN_INSIDE) and row.source]
+    assert not [row for row in result.mounts if row.dest.startswith(claude.LOGIN_INSIDE) and row.source]
 
 
 def test_without_a_credential_or_a_wish_for_it_there_is_no_broker():
@@ -105,9 +106,9 @@ def test_a_project_file_cannot_get_at_the_credential_nor_lead_it_elsewhere(wish)
     # proves EXT-01, I03
     result = made(POLICY.replace(**wish), environ={"ANTHROPIC_API_KEY": KEY})
 
-    assert values(result)["ANTHROPIC_API_KEY"] == agent.PLACEHOLDER
+    assert values(result)["ANTHROPIC_API_KEY"] == claude.PLACEHOLDER
     assert values(result)["ANTHROPIC_BASE_URL"] == "http://claudebox.invalid"
-    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == agent.API_SOCKET
+    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == claude.API_SOCKET
     assert config(result).endpoint == Endpoint("https", "api.anthropic.com", 443, "")
 
 
@@ -119,8 +120,8 @@ def test_a_base_url_of_the_user_is_the_endpoint():
     assert config(made(environ=environ)).endpoint == Endpoint("https", "gate.example", 443, "/x")
     assert config(made(named, environ=environ)).endpoint == Endpoint("https", "gate.example", 443, "/x")
     assert config(made(constant, environ=environ)).endpoint == Endpoint("http", "::1", 8080, "")
-    assert agent.FIRST_PARTY not in values(made(environ=environ))
-    assert agent.FIRST_PARTY in values(made(environ={"ANTHROPIC_API_KEY": KEY}))
+    assert claude.FIRST_PARTY not in values(made(environ=environ))
+    assert claude.FIRST_PARTY in values(made(environ={"ANTHROPIC_API_KEY": KEY}))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_a_base_url_of_the_user_is_the_endpoint():
     ],
 )
 def test_addresses_are_read(address, wanted):
-    found = broker.read_endpoint(address)
+    found = broker_plan.read_endpoint(address)
 
     assert (found.scheme, found.host, found.port, found.prefix) == wanted
 
@@ -149,7 +150,7 @@ def test_addresses_are_read(address, wanted):
 )  # fmt: skip
 def test_what_is_not_an_address_is_refused_without_being_shown(address):
     with pytest.raises(ClaudeboxError) as raised:
-        broker.read_endpoint(address)
+        broker_plan.read_endpoint(address)
 
     assert "u:p" not in str(raised.value) + raised.value.hint
 
@@ -236,7 +237,7 @@ def test_a_login_is_read_for_what_it_says_of_itself(tmp_path, document, usable, 
     path = tmp_path / "login"
     path.write_text(json.dumps(document), encoding="ascii")
 
-    found = login.read_login(Login("host", str(path)))
+    found = agent_facts.read_login(Login("host", str(path)))
 
     assert (found.usable, dict(found.traits)) == (usable, traits)
     assert "accessToken" not in repr(found)

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from claudebox.config.model import Policy
-from claudebox.errors import ClaudeboxError
-from claudebox.plan import bwrap_args
-from claudebox.plan.model import Mount, Plan, Variable
+from claudebox.base.errors import ClaudeboxError
+from claudebox.plan import bwrap
+from claudebox.plan.records import Mount, Plan, Variable
+from claudebox.settings.records import Policy
 
 PLAN = Plan(
     policy=Policy("exec"),
@@ -31,7 +31,7 @@ PINNED = Mount("/d", "bind", "r", "/s", pinned=(1, 2))
 
 
 def options(**changes):
-    return list(bwrap_args.options(PLAN.replace(**changes)))
+    return list(bwrap.options(PLAN.replace(**changes)))
 
 
 def mount(row: Mount, **changes):
@@ -134,7 +134,7 @@ STATE = "/home/a/.claudebox/instances/x"
 
 def placed(*rows: Mount) -> dict[str, tuple[str | None, str]]:
     """Return what is mounted by descriptor: the bind that it lies in, and where its source is in the stage."""
-    found = bwrap_args.place(PLAN.replace(mounts=rows, directory=STATE))
+    found = bwrap.place(PLAN.replace(mounts=rows, directory=STATE))
     return {row.mount.dest: (row.root.dest if row.root else None, row.source) for row in found}
 
 
@@ -176,13 +176,13 @@ def test_whatever_lies_in_a_directory_of_the_host_is_mounted_by_descriptor():
     targets = [row[-1] for row in given]
     assert not [word for word in targets if str(word).startswith(("/p/", "/home/a/.claude/"))]
     assert targets.count("/home/a/main/.git") == 1, "a place for it, and nothing in that"
-    assert [row for row in given if str(row[-1]).startswith(bwrap_args.STAGE)] == [
-        ("--tmpfs", bwrap_args.STAGE),
-        ("--bind", "/x", f"{bwrap_args.STAGE}/1"),
-        ("--bind", STATE, f"{bwrap_args.STAGE}/0"),
-        ("--file", b"", f"{bwrap_args.STAGE}/content-5"),
-        ("--tmpfs", f"{bwrap_args.STAGE}/empty"),
-        ("--file", b"", f"{bwrap_args.STAGE}/content-9"),
+    assert [row for row in given if str(row[-1]).startswith(bwrap.STAGE)] == [
+        ("--tmpfs", bwrap.STAGE),
+        ("--bind", "/x", f"{bwrap.STAGE}/1"),
+        ("--bind", STATE, f"{bwrap.STAGE}/0"),
+        ("--file", b"", f"{bwrap.STAGE}/content-5"),
+        ("--tmpfs", f"{bwrap.STAGE}/empty"),
+        ("--file", b"", f"{bwrap.STAGE}/content-9"),
     ]
 
 
@@ -218,7 +218,7 @@ def test_no_row_in_a_directory_that_an_agent_can_write_is_left_to_bwrap(kind):
 
 
 def test_what_is_shown_to_people_is_mounted_by_name():
-    rows = list(bwrap_args.options(PLAN.replace(mounts=(PROJECT, Mount("/p/.env", "mask", "r"))), by_name=True))
+    rows = list(bwrap.options(PLAN.replace(mounts=(PROJECT, Mount("/p/.env", "mask", "r"))), by_name=True))
 
     assert ("--ro-bind", "/dev/null", "/p/.env") in rows
     assert rows[-1] == ("--chdir", "/p")

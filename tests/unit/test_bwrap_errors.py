@@ -5,12 +5,12 @@ import os
 import pytest
 from tests import hosts
 
-from claudebox.config.model import Policy
-from claudebox.errors import ClaudeboxError
-from claudebox.facts.bubblewrap import Bubblewrap
-from claudebox.launch import apparmor, bwrap_errors
+from claudebox.base.errors import ClaudeboxError
+from claudebox.host import bubblewrap
+from claudebox.host.records import Bubblewrap
 from claudebox.plan import compose
-from claudebox.tables import bwrap
+from claudebox.run import start
+from claudebox.settings.records import Policy
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ from claudebox.tables import bwrap
 )
 def test_the_last_words_of_bwrap_become_what_is_wrong_and_a_remedy(said, message):
     # proves UX-05, SAND-14
-    error = bwrap_errors.explain(said)
+    error = start.explain(said)
 
     assert error.message.startswith(message)
     assert error.hint
@@ -58,10 +58,10 @@ def test_the_last_words_of_bwrap_become_what_is_wrong_and_a_remedy(said, message
 )
 def test_the_remedy_is_the_one_of_this_machine(monkeypatch, settings, words):
     # proves UX-05
-    monkeypatch.setattr(bwrap_errors, "_setting", lambda name: settings.get(name, b""))
+    monkeypatch.setattr(start, "_setting", lambda name: settings.get(name, b""))
 
     for word in words:
-        assert word in bwrap_errors.namespace_remedy("/opt/bwrap")
+        assert word in start.namespace_remedy("/opt/bwrap")
 
 
 @pytest.mark.parametrize(
@@ -85,19 +85,19 @@ def test_the_remedy_is_the_one_of_this_machine(monkeypatch, settings, words):
 def test_every_symptom_of_ubuntus_restriction_has_its_remedy(monkeypatch, said, files, remedy):
     # proves UX-05, HOST-01
     monkeypatch.setattr(os.path, "isfile", lambda path: path in files)
-    plain = bwrap_errors.explain(said)
-    monkeypatch.setattr(apparmor, "is_restricted", lambda: True)
-    restricted = bwrap_errors.explain(said)
+    plain = start.explain(said)
+    monkeypatch.setattr(bubblewrap, "is_restricted", lambda: True)
+    restricted = start.explain(said)
 
     assert remedy in restricted.hint
     assert "apparmor" not in plain.hint
-    assert 'claudebox-bwrap "/opt/bwrap" ' in bwrap_errors.explain(said, "/opt/bwrap").hint  # no profile is about it
-    assert "install bubblewrap at /usr/bin/bwrap" in bwrap_errors.explain(said, "/opt/*/bwrap").hint
+    assert 'claudebox-bwrap "/opt/bwrap" ' in start.explain(said, "/opt/bwrap").hint  # no profile is about it
+    assert "install bubblewrap at /usr/bin/bwrap" in start.explain(said, "/opt/*/bwrap").hint
 
 
 def test_settings_of_the_kernel_are_read():
-    assert bwrap_errors._setting("kernel/ostype") == b"Linux"
-    assert bwrap_errors._setting("kernel/no_such_setting") == b""
+    assert start._setting("kernel/ostype") == b"Linux"
+    assert start._setting("kernel/no_such_setting") == b""
 
 
 def test_the_least_version_of_bwrap_is_one_number():
@@ -105,5 +105,5 @@ def test_the_least_version_of_bwrap_is_one_number():
     with pytest.raises(ClaudeboxError) as raised:
         compose.make_plan(Policy("exec", ("true",)), hosts.debian(bwrap=Bubblewrap("/usr/bin/bwrap")))
 
-    assert raised.value.hint == bwrap_errors.explain("bwrap: Unknown option --perms").hint
-    assert bwrap.LEAST in raised.value.hint
+    assert raised.value.hint == start.explain("bwrap: Unknown option --perms").hint
+    assert bubblewrap.LEAST in raised.value.hint

@@ -6,16 +6,17 @@ import pytest
 from tests import hosts
 from tests.conftest import REPOSITORY
 
-from claudebox import state
-from claudebox.config.model import Policy
-from claudebox.errors import ClaudeboxError
-from claudebox.facts.programs import Client
-from claudebox.plan import audit, claude_code, compose
-from claudebox.tables import agent
+from claudebox.agent import claude
+from claudebox.agent import plan as agent_plan
+from claudebox.agent.facts import Client
+from claudebox.base import state as base_state
+from claudebox.base.errors import ClaudeboxError
+from claudebox.plan import audit, compose
+from claudebox.settings.records import Policy
 
 
 def program(**changes):
-    rows = claude_code.plan_mounts(Policy("client"), hosts.debian(**changes), "")
+    rows = agent_plan.plan_mounts(Policy("client"), hosts.debian(**changes), "")
     return {row.dest: row for row in rows}
 
 
@@ -36,7 +37,7 @@ def test_a_client_in_the_store_is_linked_to():
 
 def test_a_client_newer_than_any_that_was_tried_starts_with_a_note():
     # proves HOST-11
-    newest = f"{agent.TRIED[0]}.{agent.TRIED[1]}.{agent.TRIED[2]}"
+    newest = f"{claude.TRIED[0]}.{claude.TRIED[1]}.{claude.TRIED[2]}"
     path = "/x/claude"
 
     def notes(*version: int, quiet: bool = False):
@@ -44,8 +45,8 @@ def test_a_client_newer_than_any_that_was_tried_starts_with_a_note():
         shown = audit.lines(plan, None, asking=True, quiet=quiet)
         return plan.notes, [line for line in shown if line.strip().startswith("note")]
 
-    assert notes(*agent.TRIED) == notes() == notes(*agent.LEAST) == ((), [])
-    for version in ((*agent.TRIED[:2], agent.TRIED[2] + 1), (agent.TRIED[0], agent.TRIED[1] + 1, 0), (9, 0, 0)):
+    assert notes(*claude.TRIED) == notes() == notes(*claude.LEAST) == ((), [])
+    for version in ((*claude.TRIED[:2], claude.TRIED[2] + 1), (claude.TRIED[0], claude.TRIED[1] + 1, 0), (9, 0, 0)):
         (note,), shown = notes(*version)
         assert f"claude {'.'.join(map(str, version))} is newer than {newest}" in note
         assert len(shown) == 1
@@ -54,7 +55,7 @@ def test_a_client_newer_than_any_that_was_tried_starts_with_a_note():
 
 def test_the_newest_that_was_tried_and_the_least_are_those_that_the_tests_drive():
     # proves HOST-11
-    for name, version in (("client", agent.TRIED), ("client-least", agent.LEAST)):
+    for name, version in (("client", claude.TRIED), ("client-least", claude.LEAST)):
         lock = json.loads((REPOSITORY / f"requirements/{name}/package-lock.json").read_text())
         spelt = ".".join(map(str, version))
         machines = [row for place, row in lock["packages"].items() if place.endswith(("linux-x64", "linux-arm64"))]
@@ -67,7 +68,7 @@ def test_a_sandbox_without_a_client_has_no_program_of_it():
 
 
 def variables(**changes):
-    return {row.name: row for row in claude_code.plan_variables(hosts.debian(**changes), "")}
+    return {row.name: row for row in agent_plan.plan_variables(hosts.debian(**changes), "")}
 
 
 def test_the_client_is_told_that_it_is_in_a_sandbox_only_where_it_refuses_otherwise():
@@ -86,20 +87,20 @@ def test_the_key_enters_if_it_is_set_and_counts_as_a_secret():
 def test_the_clients_questions_are_answered_and_its_own_state_is_kept():
     # proves INST-02
     before = {"numStartups": 7, "projects": {"/other": {"x": 1}, "/p": {"y": 2}}}
-    after = json.loads(state.answer_questions(json.dumps(before).encode(), "/p", "tail-of-the-key"))
+    after = json.loads(base_state.answer_questions(json.dumps(before).encode(), "/p", "tail-of-the-key"))
 
     assert after["numStartups"] == 7
     assert after["hasCompletedOnboarding"] is True
     assert after["projects"] == {"/other": {"x": 1}, "/p": {"y": 2, "hasTrustDialogAccepted": True}}
     assert after["customApiKeyResponses"]["approved"] == ["tail-of-the-key"]
-    again = state.answer_questions(json.dumps(after).encode(), "/p", "tail-of-the-key")
+    again = base_state.answer_questions(json.dumps(after).encode(), "/p", "tail-of-the-key")
     assert json.loads(again) == after
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}"])
 def test_a_first_start_has_nothing_to_keep(content):
     # proves INST-02
-    assert json.loads(state.answer_questions(content, "/p", "")) == {
+    assert json.loads(base_state.answer_questions(content, "/p", "")) == {
         "hasCompletedOnboarding": True,
         "projects": {"/p": {"hasTrustDialogAccepted": True}},
     }
@@ -117,4 +118,4 @@ def test_a_first_start_has_nothing_to_keep(content):
 )  # fmt: skip
 def test_state_that_an_agent_has_damaged_is_an_error_and_not_a_crash(content):
     with pytest.raises(ClaudeboxError, match="is damaged"):
-        state.answer_questions(content, "/p", "key")
+        base_state.answer_questions(content, "/p", "key")

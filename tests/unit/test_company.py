@@ -9,19 +9,15 @@ from tests import hosts
 from tests.certificates import TestAuthority
 from tests.unit.test_held_secrets import HELD
 
-from claudebox.config.model import NameRequest, Policy
-from claudebox.facts import on_demand
-from claudebox.facts.company import CompanyNetwork, read_company
-from claudebox.facts.model import PathFact
-from claudebox.plan import compose, secrets
-from claudebox.plan.model import ENTRANCE
-from claudebox.tables.inside import (
-    ADDED_AUTHORITIES,
-    AUTHORITIES,
-    CA_BUNDLE_INSIDE,
-    NAMED_AUTHORITIES_INSIDE,
-    NPM_AUTHORITIES,
-)
+from claudebox.broker import plan as broker_plan
+from claudebox.host import gather
+from claudebox.host.records import PathFact
+from claudebox.network.facts import CompanyNetwork, read_company
+from claudebox.plan import compose
+from claudebox.plan.records import ENTRANCE
+from claudebox.settings.records import NameRequest, Policy
+from claudebox.tables.environment import ADDED_AUTHORITIES, AUTHORITIES, NPM_AUTHORITIES
+from claudebox.tables.inside import CA_BUNDLE_INSIDE, NAMED_AUTHORITIES_INSIDE
 
 ONE, OTHER = TestAuthority("one").certificate, TestAuthority("other").certificate
 KEY = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"
@@ -127,7 +123,7 @@ def test_other_spellings_count_as_well(home, name):
     (home / "certs/other.pem").write_bytes(OTHER)
     path = str(home / "certs") if name == "GIT_SSL_CAPATH" else str(home / "certs/other.pem")
 
-    rows = values(made({}, company=on_demand.read_company({name: path}, str(home), (), None)))
+    rows = values(made({}, company=gather.read_company_facts({name: path}, str(home), (), None)))
 
     assert rows["GIT_SSL_CAINFO" if name == "GIT_SSL_CAPATH" else NPM_AUTHORITIES].value == CA_BUNDLE_INSIDE
 
@@ -161,19 +157,19 @@ def test_what_an_agent_can_write_is_no_authority_for_the_broker(home):
 
     def look(**environ):
         bundle = PathFact(str(home / "bundle.crt"), str(home / "bundle.crt"), "file")
-        return on_demand.read_company(environ, str(home), (), bundle, str(project))
+        return gather.read_company_facts(environ, str(home), (), bundle, str(project))
 
     named = look(NODE_EXTRA_CA_CERTS=str(project / "dev.pem"))
     assert (named.bundle, named.upstream) == (ONE + OTHER, b"")
     facts = hosts.debian(company=named, held_secrets=(HELD,), libraries=("/lib",))
     wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
-    inject = secrets.plan_injection(wishes, facts)
+    inject = broker_plan.plan_injection(wishes, facts)
     assert (inject.authorities, inject.inside) == (b"", ONE + OTHER), "programs inside trust it all the same"
     assert look(PIP_CERT=str(home / "company.pem")).upstream == ONE + OTHER, "the positive control"
 
 
 def test_where_nothing_is_named_nothing_is_read(home):
-    assert on_demand.read_company({}, str(home), (("user", "", "name", "x"),), None) is None
+    assert gather.read_company_facts({}, str(home), (("user", "", "name", "x"),), None) is None
 
 
 def test_a_file_without_certificates_is_named(home):

@@ -12,9 +12,11 @@ from hashlib import sha256
 
 import pytest
 
-from claudebox.config import files, settings, validate
-from claudebox.config.settings import Given
-from claudebox.errors import ClaudeboxError
+from claudebox.base.errors import ClaudeboxError
+from claudebox.settings import document as settings_document
+from claudebox.settings import files as settings_files
+from claudebox.settings import layers as settings_layers
+from claudebox.settings.layers import Given
 
 
 class Person:
@@ -29,7 +31,7 @@ class Person:
         os.chmod(self.state, 0o700)
 
     def reader(self):
-        return files.SettingsReader(self.home)
+        return settings_files.SettingsReader(self.home)
 
     def defaults(self, text):
         return self._write(f"{self.state}/config.toml", text)
@@ -47,8 +49,8 @@ class Person:
         return path
 
     def read(self, *argv, environ=None):
-        flags, reader = settings.parse_arguments(argv), self.reader()
-        read = settings.merge(flags, environ or {}, files.layers(flags, environ or {}, reader))
+        flags, reader = settings_layers.parse_arguments(argv), self.reader()
+        read = settings_layers.merge(flags, environ or {}, settings_files.layers(flags, environ or {}, reader))
         reader.save()
         return read
 
@@ -88,13 +90,13 @@ def test_layers_are_merged_in_their_order_and_each_value_knows_its_origin(person
 def test_the_files_of_the_user_are_read_once(person, monkeypatch):
     person.defaults('profile = "mine"\n')
     person.profile("mine.toml", 'project = "repository"\n')
-    flags, reader = settings.parse_arguments([]), person.reader()
-    layers = files.layers(flags, {}, reader)
+    flags, reader = settings_layers.parse_arguments([]), person.reader()
+    layers = settings_files.layers(flags, {}, reader)
     monkeypatch.setattr(os, "open", None)
 
-    assert files.layers(flags, {}, reader) is layers
-    (found,) = settings.look_up("project", flags, {}, layers)
-    assert found == settings.merge(flags, {}, layers).one("project")
+    assert settings_files.layers(flags, {}, reader) is layers
+    (found,) = settings_layers.look_up("project", flags, {}, layers)
+    assert found == settings_layers.merge(flags, {}, layers).one("project")
 
 
 def test_a_flag_wins_over_the_variable_and_the_variable_over_the_file(person):
@@ -322,7 +324,7 @@ HOSTILE = {
     "device": (lambda path: os.symlink("/dev/zero", path), "is not a file|is a link"),
     "dangling link": (lambda path: os.symlink("/nowhere", path), "cannot be read: No such file|is a link"),
     "loop": (lambda path: os.symlink(path, path), "Too many levels|is a link"),
-    "huge": (fill(b"#" * (files.LIMIT + 1)), "is larger than 64 KiB"),
+    "huge": (fill(b"#" * (settings_files.LIMIT + 1)), "is larger than 64 KiB"),
     "sparse": (sparse, "is larger than 64 KiB"),
     "deep array": (fill(b"a = " + b"[" * 60_000), "nested too deeply"),
     "deep table": (fill(b"a = " + b"{b=" * 20_000), "nested too deeply"),
@@ -448,7 +450,7 @@ def test_some_settings_never_come_from_a_project(person, text, message):
 def test_a_file_that_was_read_before_is_not_parsed_again(person, monkeypatch):
     path = person.defaults('network = "none"\n')
     before = person.read()
-    monkeypatch.setattr(validate, "read_document", lambda _source: pytest.fail("parsed again"))
+    monkeypatch.setattr(settings_document, "read_document", lambda _source: pytest.fail("parsed again"))
 
     assert person.read().given == before.given
 
@@ -473,8 +475,8 @@ def test_another_format_or_version_of_claudebox_reads_a_file_again(person, monke
     person.defaults('network = "none"\n')
     person.read()
     for name, value in (("_FORMAT", 0), ("__version__", "0.0.0")):
-        monkeypatch.setattr(files, name, value)
-        monkeypatch.setattr(validate, "read_document", lambda _source: {"network": [("inet", 1, {})]})
+        monkeypatch.setattr(settings_files, name, value)
+        monkeypatch.setattr(settings_document, "read_document", lambda _source: {"network": [("inet", 1, {})]})
         assert person.read().one("network").value == "inet", name
         monkeypatch.undo()
     assert person.read().one("network").value == "none"
@@ -504,9 +506,11 @@ from = "env:KEY"
 
 def test_the_format_changes_when_a_file_is_read_as_something_else():
     # What is kept is trusted until format or version change. If this digest has to change, so has the number beside it.
-    rows = validate.read_document(files.Source("/x/config.toml", "config.toml", "user", SAMPLE.encode()))
+    rows = settings_document.read_document(
+        settings_files.Source("/x/config.toml", "config.toml", "user", SAMPLE.encode())
+    )
 
-    assert (files._FORMAT, sha256(repr(rows).encode()).hexdigest()[:16]) == (4, "3b9f0e291f81694f")
+    assert (settings_files._FORMAT, sha256(repr(rows).encode()).hexdigest()[:16]) == (4, "3b9f0e291f81694f")
 
 
 def test_the_cache_is_private_and_a_damaged_or_foreign_one_is_not_believed(person):

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from claudebox import console
-from claudebox.errors import ClaudeboxError
+from claudebox.base import console
+from claudebox.base.errors import ClaudeboxError
 
 ESCAPES = [
     pytest.param("a\x1b[31mred", r"a\x1b[31mred", id="colour"),

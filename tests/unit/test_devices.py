@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox.config.model import NameRequest, Policy
-from claudebox.errors import ClaudeboxError
-from claudebox.facts.devices import Devices, Node
-from claudebox.facts.model import PathFact
-from claudebox.plan import devices
+from claudebox.base.errors import ClaudeboxError
+from claudebox.host.records import PathFact
+from claudebox.host.tools import Devices, Node
+from claudebox.plan import tools as plan_tools
+from claudebox.settings.records import NameRequest, Policy
 
 CARD = "/sys/devices/pci0000:00/0000:00:02.0"
 
@@ -19,7 +19,7 @@ def node(path, major=226, minor=128, subsystem="", *, block=False):
 
 
 def planned(found, policy=None, host=None):
-    return devices.plan_devices(policy or Policy("exec", gpu="--gpu"), host or hosts.debian(), found)
+    return plan_tools.plan_devices(policy or Policy("exec", gpu="--gpu"), host or hosts.debian(), found)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def planned(found, policy=None, host=None):
 )  # fmt: skip
 def test_what_a_user_may_name(path, major, minor, subsystem):
     # proves TOOL-07
-    assert devices.why_refused(node(path, major, minor, subsystem)) == ""
+    assert plan_tools.why_refused(node(path, major, minor, subsystem)) == ""
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_everything_else_is_refused_unless_the_user_insists(path, major, minor, 
 
 def test_a_disk_is_refused_whatever_it_is_called():
     # proves TOOL-07
-    assert "a disk" in devices.why_refused(node("/dev/nvidia0", 195, 0, "accel", block=True))
+    assert "a disk" in plan_tools.why_refused(node("/dev/nvidia0", 195, 0, "accel", block=True))
 
 
 def test_cards_enter_with_what_libraries_read_and_nothing_of_them_can_be_changed():

@@ -10,11 +10,11 @@ import time
 import pytest
 from tests.conftest import REPOSITORY
 
-from claudebox.facts import nested_git
+from claudebox.base import process
 from claudebox.git import disarm
-from claudebox.git.plain_config import clean_config, read_addresses
-from claudebox.launch import process
-from claudebox.report import changes
+from claudebox.git import nested as git_nested
+from claudebox.git.disarm import clean_config, read_addresses
+from claudebox.report import changes as report_changes
 
 MADE_BY_GIT = b"""\
 [core]
@@ -351,7 +351,7 @@ def test_what_a_repository_of_the_user_said_before_stays(project, tmp_path):
     git(project, "init", "-q", "lib")
     git(lib, "config", "alias.x", "!true")
     (lib / ".git/hooks/pre-push").write_text("mine")
-    nested = nested_git.find_nested((str(project),), str(tmp_path))
+    nested = git_nested.find_nested((str(project),), str(tmp_path))
     assert [row.path for row in nested] == [f"{lib}/.git"]
     time.sleep(0.05)
     since = time.time()
@@ -379,7 +379,7 @@ def test_what_is_not_in_a_configuration_any_more_is_not_written_back(project, tm
     lib = project / "lib"
     arm(lib, mark)
     git(lib, "config", "alias.x", "!true")
-    nested = nested_git.find_nested((str(project),), str(tmp_path))
+    nested = git_nested.find_nested((str(project),), str(tmp_path))
     assert [row.path for row in nested] == [f"{lib}/.git"]
     assert runs(mark, lib)  # the positive control
     for name in ("core.fsmonitor", "core.worktree"):
@@ -403,7 +403,7 @@ def test_a_repository_that_took_the_place_of_the_users_is_disarmed(project, tmp_
     os.rename(project / "old/.git", project / "old/later")  # made by an earlier session, and no repository then
     (project / "old/later/HEAD").rename(project / "old/later/H")
     git(project, "init", "-q", "lib")
-    nested = nested_git.find_nested((str(project),), str(tmp_path))
+    nested = git_nested.find_nested((str(project),), str(tmp_path))
     time.sleep(0.05)
     since = time.time()
     time.sleep(0.05)
@@ -420,7 +420,7 @@ def test_a_repository_that_took_the_place_of_the_users_is_disarmed(project, tmp_
 _WAITING = """
 import signal, sys, time
 sys.path.insert(0, sys.argv[1])
-from claudebox.launch import process
+from claudebox.base import process
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 print("begun", flush=True)
 try:
@@ -475,5 +475,7 @@ def test_a_line_stays_short_however_much_was_put_aside(project):
 def test_a_link_that_cannot_be_read_leads_to_no_message_of_the_system(tmp_path):
     # proves REPORT-02
     (tmp_path / "out").symlink_to("/etc")
-    assert changes.find_target(str(tmp_path), "out") == "/etc"
-    assert changes.find_target(str(tmp_path), "gone") == "a place that cannot be read (No such file or directory)"
+    assert report_changes.find_target(str(tmp_path), "out") == "/etc"
+    assert (
+        report_changes.find_target(str(tmp_path), "gone") == "a place that cannot be read (No such file or directory)"
+    )

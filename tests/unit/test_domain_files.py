@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.config import files, policy, settings
-from claudebox.errors import ClaudeboxError
+from claudebox.base.errors import ClaudeboxError
+from claudebox.settings import files as settings_files
+from claudebox.settings import layers as settings_layers
+from claudebox.settings import policy
 
 
 def layers(home, text, *, role="config.toml"):
@@ -13,11 +15,11 @@ def layers(home, text, *, role="config.toml"):
     path = home / ".claudebox" / role
     path.write_text(text)
     path.chmod(0o600)
-    return files.layers(settings.parse_arguments([]), {}, files.SettingsReader(str(home)))
+    return settings_files.layers(settings_layers.parse_arguments([]), {}, settings_files.SettingsReader(str(home)))
 
 
 def listed(home, text, *argv):
-    found = settings.merge(settings.parse_arguments(argv), {}, layers(home, text))
+    found = settings_layers.merge(settings_layers.parse_arguments(argv), {}, layers(home, text))
     return [row.name for row in policy.decide_policy(found, home="/h", workdir="/w").domains]
 
 

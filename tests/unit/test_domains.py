@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.config import domains, policy, settings
-from claudebox.config.domains import Permission, canonical, expand, parse_domain
-from claudebox.errors import ClaudeboxError
-from claudebox.tables.domain_groups import GROUPS
+from claudebox.base.errors import ClaudeboxError
+from claudebox.settings import domains as settings_domains
+from claudebox.settings import layers as settings_layers
+from claudebox.settings import policy
+from claudebox.settings.domains import Permission, canonical, expand, parse_domain
+from claudebox.tables.network import GROUPS
 
 
 def permission(*texts):
@@ -123,7 +125,9 @@ def test_groups_that_are_brought_are_sound(group):
 
 
 def decide(*argv, layers=()):
-    return policy.decide_policy(settings.merge(settings.parse_arguments(argv), {}, layers), home="/h", workdir="/w")
+    return policy.decide_policy(
+        settings_layers.merge(settings_layers.parse_arguments(argv), {}, layers), home="/h", workdir="/w"
+    )
 
 
 def test_every_domain_knows_who_asked_for_it():
@@ -135,7 +139,7 @@ def test_every_domain_knows_who_asked_for_it():
 
 
 def test_domains_from_files_wait_for_their_tier_and_flags_do_not():
-    given = settings.Layer("f", {"allow_domain": (settings.Given("a.example", "f:1"),)})
+    given = settings_layers.Layer("f", {"allow_domain": (settings_layers.Given("a.example", "f:1"),)})
     assert decide("--network", "none", layers=[given]).domains == ()
     assert [row.name for row in decide("--network", "allow", layers=[given]).domains] == ["a.example"]
 
@@ -155,20 +159,20 @@ def test_ports_that_lead_out_are_not_given_away(flag, port):
 def test_groups_that_are_brought_are_names_of_the_public_internet():
     # proves NET-03
     for group, members in GROUPS.items():
-        rows = list(domains.expand([(f"@{group}", "x")], {}))
+        rows = list(settings_domains.expand([(f"@{group}", "x")], {}))
         assert [str(domain) for domain, _ in rows] == list(members)
         assert {origin for _, origin in rows} == {f"x, group {group}"}
         assert all("." in domain.name for domain, _ in rows)
         # Everything beneath one registrable name of its owner, and nothing wider.
         assert all(domain.name.count(".") >= 1 for domain, _ in rows if domain.beneath)
-        assert [str(domain) for domain, _ in domains.expand([(group, "x")], {})] == list(members)
+        assert [str(domain) for domain, _ in settings_domains.expand([(group, "x")], {})] == list(members)
     assert set(GROUPS) == {"anthropic", "github", "pypi", "npm", "crates", "go", "debian", "nix", "huggingface"}
 
 
 def test_a_group_of_the_user_is_meant_with_the_sign_too():
-    assert [str(row) for row, _ in domains.expand([("@pypi", "x")], {"pypi": ("mirror.example",)})] == [
+    assert [str(row) for row, _ in settings_domains.expand([("@pypi", "x")], {"pypi": ("mirror.example",)})] == [
         "mirror.example"
     ]
     for text in ("@", "@@pypi", "@pypi.org", "@1", "pypi@"):
         with pytest.raises(ClaudeboxError):
-            domains.check(text, "x")
+            settings_domains.check(text, "x")

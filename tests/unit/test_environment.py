@@ -3,12 +3,14 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox.config.model import NameRequest, Policy
-from claudebox.errors import ClaudeboxError
+from claudebox.base.errors import ClaudeboxError
 from claudebox.plan.environment import plan_variables, withheld
-from claudebox.plan.model import Variable
-from claudebox.tables import agent, secret_patterns
-from claudebox.tables.inside import BYTECODE, CACHES, LOADERS, PASSED
+from claudebox.plan.records import Variable
+from claudebox.settings.records import NameRequest, Policy
+from claudebox.tables import inside
+from claudebox.tables import secrets as tables_secrets
+from claudebox.tables.environment import CACHES, LOADERS, PASSED
+from claudebox.tables.inside import BYTECODE
 
 
 def plan(environ: dict[str, str], *names: str, **changes):
@@ -50,7 +52,7 @@ def test_what_passes_from_the_host_is_what_was_promised():
     assert {"LC_ALL", "LC_CTYPE", "LC_TIME", "LOCALE_ARCHIVE", "TERM_PROGRAM", "ANTHROPIC_MODEL"} <= names
     assert {"DISABLE_TELEMETRY", "CLAUDE_CODE_MAX_OUTPUT_TOKENS", "MAX_THINKING_TOKENS"} <= names
     assert all(reason for _, reason, _ in PASSED)
-    assert not [name for name in names if secret_patterns.name_looks_secret(name)]
+    assert not [name for name in names if tables_secrets.name_looks_secret(name)]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_a_store_gives_a_path_of_store_directories_only():
     host = hosts.nixos()
     rows = {row.name: row.value for row in plan_variables(Policy("client"), host, ())}
 
-    assert rows["PATH"] == ":".join((agent.CLIENT_DIRECTORY, *host.store_path))
+    assert rows["PATH"] == ":".join((inside.CLIENT_DIRECTORY, *host.store_path))
     assert all(entry.startswith(("/nix/store/", "/run/claudebox/")) for entry in rows["PATH"].split(":"))
 
 

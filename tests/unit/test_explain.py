@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests import hosts
 
-from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.plan import audit, compose, explain
+from claudebox.settings.records import MountRequest, NameRequest, Policy
 
 if TYPE_CHECKING:
-    from claudebox.plan.model import Plan
+    from claudebox.plan.records import Plan
 
 
 def make(*names: str, mounts=(), network="full", **environ: str) -> Plan:

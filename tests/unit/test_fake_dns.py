@@ -8,8 +8,8 @@ import struct
 
 import pytest
 
-from claudebox.broker.proxy.fake_dns import Names, answer_datagrams
-from claudebox.config.domains import Permission, parse_domain
+from claudebox.broker.proxy.names import Names, answer_datagrams
+from claudebox.settings.domains import Permission, parse_domain
 
 
 def names(*patterns: str, most: int = 100, written: list[str] | None = None) -> Names:

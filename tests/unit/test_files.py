@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from claudebox.errors import ClaudeboxError
-from claudebox.facts import paths
-from claudebox.facts.paths import Examiner
-from claudebox.files import read_small
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import read_small
+from claudebox.host import paths as host_paths
+from claudebox.host.paths import Examiner
 
 
 def test_a_small_file_is_read_whole(tmp_path):
@@ -166,10 +166,10 @@ def refuse(*_args, **_more):
 def test_a_hidden_place_that_cannot_be_examined_stops_everything(tmp_path, monkeypatch):
     # proves C26
     (tmp_path / ".ssh").mkdir()
-    assert [row.why for row in paths.hidden(Examiner(), [str(tmp_path)], {})].count("SSH keys") == 1
+    assert [row.why for row in host_paths.hidden(Examiner(), [str(tmp_path)], {})].count("SSH keys") == 1
     monkeypatch.setattr(os, "readlink", refuse)
     with pytest.raises(ClaudeboxError, match="must stay hidden, and could not be examined"):
-        paths.hidden(Examiner(), [str(tmp_path)], {})
+        host_paths.hidden(Examiner(), [str(tmp_path)], {})
 
 
 @pytest.mark.parametrize("calls", range(12))

@@ -18,16 +18,15 @@ from tests.unit.test_greetings import RETRY, client_hello, record, server_hello
 from claudebox.broker import reception as reception_module
 from claudebox.broker.proxy import dial as dialing
 from claudebox.broker.proxy import gateway as module
-from claudebox.broker.proxy import tls_sni
-from claudebox.broker.proxy.acl import AccessList, Denied
-from claudebox.broker.proxy.dial import Dialer, NoConnection, interleaved
+from claudebox.broker.proxy import tls
+from claudebox.broker.proxy.dial import Dialer, NoConnection, PrivateRanges, interleaved
 from claudebox.broker.proxy.gateway import Gateway
-from claudebox.broker.proxy.private_ranges import PrivateRanges
-from claudebox.broker.proxy.tunnel import Pump
+from claudebox.broker.proxy.names import AccessList, Denied
+from claudebox.broker.proxy.sockets import Pump
 from claudebox.broker.reception import Reception
-from claudebox.config.domains import Permission, parse_domain
-from claudebox.host_proxy import HostProxy
-from claudebox.plan.own_network import closed_ranges
+from claudebox.network.facts import HostProxy
+from claudebox.network.plan import closed_ranges
+from claudebox.settings.domains import Permission, parse_domain
 
 RANGES = closed_ranges()
 
@@ -168,7 +167,7 @@ async def test_tls_that_is_taken_over_arrives_whole(tmp_path):
         greeting = await read(caller)
         far = await dial()
         far.send(b"hello from the handler")
-        seen.extend((name, tls_sni.server_name(greeting)))
+        seen.extend((name, tls.server_name(greeting)))
         caller.send(b"taken over")
         caller.close()
         far.close()
@@ -194,7 +193,7 @@ async def test_tls_for_another_name_is_never_handed_on(name):
         await read(caller)
         caller.send(client_hello(name))
         far = await setting.accept()
-        assert await drained(caller) == tls_sni.REFUSAL
+        assert await drained(caller) == tls.REFUSAL
         assert await drained(far) == b""
         assert setting.written[-1]["rule"] == "other-server-name"
 
@@ -222,7 +221,7 @@ async def test_a_second_greeting_must_name_the_same_server(second, early):
             far.send(b"more")
             assert await read(caller) == b"more"
         else:
-            assert await drained(caller) == tls_sni.REFUSAL
+            assert await drained(caller) == tls.REFUSAL
             assert await drained(far) == early
             assert setting.written[-1]["rule"] == "other-server-name"
 
@@ -235,7 +234,7 @@ async def test_nothing_may_stand_in_front_of_a_greeting(before):
         await read(caller)
         caller.send(before + client_hello("b.example"))
         far = await setting.accept()
-        assert await drained(caller) == tls_sni.REFUSAL
+        assert await drained(caller) == tls.REFUSAL
         assert await drained(far) == b""
 
 
@@ -317,7 +316,7 @@ async def test_a_reset_is_a_reset_on_the_other_side(side):
 async def test_other_words_than_ours_are_refused_in_their_own_language():
     async with gateway() as setting:
         for text, start in (
-            (client_hello("a.example"), tls_sni.REFUSAL),
+            (client_hello("a.example"), tls.REFUSAL),
             (b"BREW / HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
             (b"CONNECT a.example:x HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
             (b"CONNECT a.example HTTP/1.1\r\n\r\n", b"HTTP/1.1 403 "),
@@ -377,7 +376,7 @@ def test_a_context_of_the_standard_library_understands_the_refusal():
     channel = context.wrap_bio(incoming, outgoing, server_hostname="a.example")
     with pytest.raises(ssl.SSLWantReadError):
         channel.do_handshake()
-    incoming.write(tls_sni.REFUSAL)
+    incoming.write(tls.REFUSAL)
     with pytest.raises(ssl.SSLError, match="ACCESS_DENIED"):
         channel.do_handshake()
 
@@ -420,7 +419,7 @@ async def test_on_the_web_a_server_that_speaks_first_opens_nothing(monkeypatch):
         far.send(b"HTTP/1.0 408 Request Time-out\r\n\r\n")
         await asyncio.sleep(0.1)
         caller.send(client_hello("b.example"))
-        assert await drained(caller) == tls_sni.REFUSAL
+        assert await drained(caller) == tls.REFUSAL
         with contextlib.suppress(ConnectionResetError):  # what it said was never taken
             assert await drained(far) == b""
 

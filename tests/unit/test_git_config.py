@@ -10,9 +10,11 @@ import time
 import pytest
 from tests.conftest import need
 
-from claudebox.facts import git_config, git_identity
-from claudebox.facts.git_config import IncludeContext
-from claudebox.plan import git_settings
+from claudebox.base import files as base_files
+from claudebox.git import config as git_config
+from claudebox.git import facts as git_facts
+from claudebox.git import plan as git_plan
+from claudebox.git.config import IncludeContext
 
 
 def as_git_reads(content: bytes, directory) -> list[tuple[str, str]]:
@@ -104,7 +106,7 @@ def write(path, content: str) -> None:
 
 
 def read_identity(home, environ: dict[str, str] | None = None) -> tuple[str, str]:
-    rows = git_identity.read_user_settings(str(home), environ or {"GIT_CONFIG_NOSYSTEM": "1"}, None).rows
+    rows = git_facts.read_user_settings(str(home), environ or {"GIT_CONFIG_NOSYSTEM": "1"}, None).rows
     return git_config.last(rows, "user", "name"), git_config.last(rows, "user", "email")
 
 
@@ -188,10 +190,8 @@ def test_conditional_includes_count_as_in_git(home, branch):
         ["git", "config", "--get-regexp", "^met"], cwd=project, env=env, capture_output=True, text=True, check=False
     ).stdout
 
-    from claudebox.facts import git
-
-    repository = git.find_repository(str(project), os.getuid(), str(home))
-    found = git_identity.read_user_settings(str(home), {"GIT_CONFIG_NOSYSTEM": "1"}, repository)
+    repository = git_facts.find_repository(str(project), os.getuid(), str(home))
+    found = git_facts.read_user_settings(str(home), {"GIT_CONFIG_NOSYSTEM": "1"}, repository)
     mine = [f"met.{key} {value}" for section, _, key, value in found.rows if section == "met"]
     assert mine == answer.splitlines()
     assert 3 < len(mine) < len(CONDITIONS)
@@ -213,7 +213,7 @@ def test_only_harmless_keys_of_the_host_reach_the_sandbox():
         b"[core]\ngitProxy = evil\nattributesFile = x\nalternateRefsCommand = evil\n[pager]\nlog = evil\n"
         b'[maintenance]\nauto = false\nrepo = /home/me/work\n[maintenance "gc"]\nenabled = false\n'
     )
-    rows = list(git_settings.admit(git_config.parse_config(content)))
+    rows = list(git_plan.admit(git_config.parse_config(content)))
 
     assert {".".join(part for part in row[:3] if part): row[3] for row in rows} == {
         "user.name": "Alice", "core.autocrlf": "input", "alias.st": "status", "init.defaultbranch": "trunk",
@@ -229,12 +229,12 @@ def test_what_was_changed_inside_stays_when_the_host_changes_something_else():
     first, second, third = (("remote", name, "url", name) for name in "abc")
     fetched = ("remote", "a", "fetch", "x")
 
-    assert list(git_settings.merge([first], [first], [first])) == [first]
-    assert list(git_settings.merge([first, second], [first, fetched], [first, third])) == [first, second, third]
-    assert list(git_settings.merge([first, second], [first, second], [second])) == [second]
-    assert list(git_settings.merge([first], [], [])) == [first]
-    assert list(git_settings.merge([second], [first], [second])) == [second]  # both sides have changed it
-    assert list(git_settings.merge([first], [first], [])) == [first]  # the file was lost
+    assert list(git_plan.merge([first], [first], [first])) == [first]
+    assert list(git_plan.merge([first, second], [first, fetched], [first, third])) == [first, second, third]
+    assert list(git_plan.merge([first, second], [first, second], [second])) == [second]
+    assert list(git_plan.merge([first], [], [])) == [first]
+    assert list(git_plan.merge([second], [first], [second])) == [second]  # both sides have changed it
+    assert list(git_plan.merge([first], [first], [])) == [first]  # the file was lost
 
 
 HOSTILE = [
@@ -247,7 +247,7 @@ HOSTILE = [
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_value_cannot_write_configuration_of_its_own(value, tmp_path):
     # proves D24
-    rendered = git_settings.render((("user", "", "name", value), ("remote", value, "url", value)))
+    rendered = git_plan.render((("user", "", "name", value), ("remote", value, "url", value)))
     seen = as_git_reads(rendered, tmp_path)
 
     kept = "".join(char for char in value if char.isprintable() or "\udc80" <= char <= "\udcff")
@@ -264,5 +264,5 @@ def test_paths_are_expanded_as_git_does(home, value):
         "~/x": f"{home}/x", "~root/x": f"{pwd.getpwnam('root').pw_dir}/x", "~nobody-at-all/x": "/b/~nobody-at-all/x",
         "x": "/b/x", "/x": "/x", "../x": "/x",
     }  # fmt: skip
-    assert git_config.expand(value, "/b", str(home)) == wanted[value]
+    assert base_files.expand(value, "/b", str(home)) == wanted[value]
     assert git_config.read_config((f"{home}/none",), IncludeContext(str(home))).rows == ()

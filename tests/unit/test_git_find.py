@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.conftest import run_git
 
-from claudebox.config.model import MountRequest, Policy
-from claudebox.facts import git, git_index, git_mounts
-from claudebox.state import Instance
+from claudebox.base.state import Instance
+from claudebox.git import facts as git_facts
+from claudebox.host.records import PathFact
+from claudebox.settings.records import MountRequest, Policy
 
 if TYPE_CHECKING:
-    from claudebox.facts.git_model import Repository
-from claudebox.facts.model import PathFact
+    from claudebox.git.facts import Repository
+
 
 UID = os.getuid()
 
 
 def find(path) -> Repository | None:
-    return git.find_repository(str(path), UID)
+    return git_facts.find_repository(str(path), UID)
 
 
 def found(path) -> Repository:
@@ -152,7 +153,7 @@ def test_submodules_are_found_in_an_index_of_any_version(main, tmp_path, version
         (outer / "later").write_text("x")
         run_git("add", "-N", "later", cwd=outer)
 
-    assert set(git_index.find_submodules(f"{outer}/.git/index", 20)) == {"a", "dir/nested", "z" * 200}
+    assert set(git_facts.find_submodules(f"{outer}/.git/index", 20)) == {"a", "dir/nested", "z" * 200}
     assert {nested.root for nested in found(outer).nested} == {
         f"{outer}/{name}" for name in ("a", "dir/nested", "z" * 200)
     }
@@ -163,9 +164,9 @@ def test_submodules_are_found_in_an_index_of_any_version(main, tmp_path, version
 def test_no_index_stops_the_search(tmp_path, content):
     # proves C18
     (tmp_path / "index").write_bytes(content)
-    assert isinstance(git_index.find_submodules(f"{tmp_path}/index", 20), tuple)
+    assert isinstance(git_facts.find_submodules(f"{tmp_path}/index", 20), tuple)
     os.mkfifo(tmp_path / "pipe")
-    assert git_index.find_submodules(f"{tmp_path}/pipe", 20) == ()
+    assert git_facts.find_submodules(f"{tmp_path}/pipe", 20) == ()
 
 
 def test_stores_that_are_borrowed_are_found_along_the_chain(main, tmp_path):
@@ -196,11 +197,11 @@ def test_repositories_in_writable_mounts_are_found(main, tmp_path):
     instance = Instance(f"{tmp_path}/state", "", "")
     for source in (str(main), str(tmp_path)):
         policy = Policy("exec", mounts=(MountRequest(source, source, writable=True, origin="--mount-rw"),))
-        found, guarded = git_mounts.look(policy, {source: PathFact(source, source)}, None, "/", {}, instance)
+        found, guarded = git_facts.look(policy, {source: PathFact(source, source)}, None, "/", {}, instance)
         assert [row.root for row in found] == [str(main)]
         assert f"{main}/.vscode" in [row.path for row in guarded]
     policy = Policy("exec", mounts=(MountRequest(str(main), str(main), writable=False, origin="--mount-ro"),))
-    assert git_mounts.look(policy, {}, None, "/", {}, instance) == ((), ())
+    assert git_facts.look(policy, {}, None, "/", {}, instance) == ((), ())
 
 
 def test_a_name_with_line_ends_is_found_as_it_is(tmp_path):

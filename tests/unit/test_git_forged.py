@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.conftest import run_git
 
-from claudebox.facts import git
+from claudebox.git import facts as git_facts
 
 if TYPE_CHECKING:
-    from claudebox.facts.git_model import Repository
+    from claudebox.git.facts import Repository
 
 UID = os.getuid()
 
 
 def find(path, uid: int = UID) -> Repository | None:
-    return git.find_repository(str(path), uid)
+    return git_facts.find_repository(str(path), uid)
 
 
 def refused(path, uid: int = UID) -> str:

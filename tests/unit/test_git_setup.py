@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.unit.conftest import run_git
 
-from claudebox.errors import ClaudeboxError
-from claudebox.launch import git_cleanup, git_setup
-from claudebox.plan.model import OwnGit
+from claudebox.base.errors import ClaudeboxError
+from claudebox.git import private as git_private
+from claudebox.plan.records import OwnGit
 
 
 def own_git(main, tmp_path, **changes) -> OwnGit:
@@ -26,14 +26,14 @@ def own_git(main, tmp_path, **changes) -> OwnGit:
 
 
 def set_up(own: OwnGit, *, settled: bool = True) -> None:
-    os.close(git_setup.set_up(own, lambda _: settled))
+    os.close(git_private.set_up(own, lambda _: settled))
 
 
 def set_up_and_be_killed(own: OwnGit) -> None:
     """End in another process when everything is made and not yet in place."""
     child = os.fork()
     if child == 0:
-        git_setup._put_in_place = lambda *_: os._exit(9)
+        git_private._put_in_place = lambda *_: os._exit(9)
         set_up(own)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
@@ -185,7 +185,7 @@ def test_hooks_inside_go_when_one_outside_has_changed_under_the_same_size_and_ti
 def test_a_directory_in_use_is_left_alone(main, tmp_path):
     # proves GIT-03
     own = own_git(main, tmp_path)
-    first = git_setup.set_up(own, lambda _: True)
+    first = git_private.set_up(own, lambda _: True)
     Path(f"{own.own}/refs/heads/inside").touch()
     set_up(own)
     assert os.path.exists(f"{own.own}/refs/heads/inside")
@@ -212,6 +212,6 @@ def test_trees_of_any_depth_and_mode_are_removed(tmp_path):
     os.symlink("/", "link", dir_fd=current)
     os.fchmod(current, 0)
     os.close(current)
-    git_cleanup.remove(str(top))
+    git_private.remove(str(top))
 
     assert os.listdir(tmp_path) == []

@@ -7,7 +7,7 @@ import ssl
 import pytest
 
 from claudebox.broker.http.messages import MalformedHttp
-from claudebox.broker.proxy import requests, tls_sni
+from claudebox.broker.proxy import gateway, tls
 
 
 def client_hello(name: str | None) -> bytes:
@@ -31,20 +31,20 @@ def refragmented(data: bytes, size: int) -> bytes:
 def test_the_server_is_found_in_the_greeting_of_a_real_client():
     data = client_hello("api.example.org")
 
-    assert tls_sni.missing(data) == 0
-    assert tls_sni.server_name(data) == "api.example.org"
-    assert tls_sni.server_name(client_hello(None)) == ""
+    assert tls.missing(data) == 0
+    assert tls.server_name(data) == "api.example.org"
+    assert tls.server_name(client_hello(None)) == ""
 
 
 def test_a_greeting_is_waited_for_until_it_is_complete():
     data = client_hello("api.example.org")
     for whole in (data, refragmented(data, 100), refragmented(data, 1)):
         for end in range(1, len(whole)):
-            wanted = tls_sni.missing(whole[:end])
+            wanted = tls.missing(whole[:end])
             assert wanted > end
             assert wanted <= len(whole)
-        assert tls_sni.missing(whole) == 0
-        assert tls_sni.server_name(whole) == "api.example.org"
+        assert tls.missing(whole) == 0
+        assert tls.server_name(whole) == "api.example.org"
 
 
 def with_extensions(*extensions: bytes) -> bytes:
@@ -69,9 +69,9 @@ def name_extension(*names: bytes) -> bytes:
     with_extensions(name_extension(b"a.example"))[:3] + b"\1\0" + with_extensions(name_extension(b"a.example"))[5:],
 ], ids=["twice", "two names", "not ASCII", "too short", "empty", "something behind it"])  # fmt: skip
 def test_an_ambiguous_greeting_is_refused(data):
-    assert tls_sni.server_name(with_extensions(name_extension(b"a.example"))) == "a.example"
-    with pytest.raises(tls_sni.MalformedHello):
-        tls_sni.server_name(data + bytes(256 if tls_sni.missing(data) else 0))
+    assert tls.server_name(with_extensions(name_extension(b"a.example"))) == "a.example"
+    with pytest.raises(tls.MalformedHello):
+        tls.server_name(data + bytes(256 if tls.missing(data) else 0))
 
 
 @pytest.mark.parametrize("data", [
@@ -79,19 +79,19 @@ def test_an_ambiguous_greeting_is_refused(data):
     b"\x16\3\1\x40\0\1\xff\xff\xff" + bytes(16380) + (b"\x16\3\1\x40\0" + bytes(16384)) * 3,
 ])  # fmt: skip
 def test_what_is_no_greeting_is_refused_early(data):
-    with pytest.raises(tls_sni.MalformedHello):
-        tls_sni.missing(data)
+    with pytest.raises(tls.MalformedHello):
+        tls.missing(data)
 
 
 def test_a_head_is_taken_apart():
     data = b"GET http://a.example:81/x?y HTTP/1.1\r\nHost: a.example\r\nX-Y:  z \r\n\r\nrest"
-    head = requests.parse_head(data)
+    head = gateway.parse_head(data)
 
     assert (head.method, head.target, head.request.version) == ("GET", "http://a.example:81/x?y", b"1.1")
     assert head.request.headers == ((b"host", b"a.example"), (b"x-y", b"z"))
     assert data[head.size :] == b"rest"
-    assert requests.missing(data) == 0
-    assert requests.missing(data[:20]) == 21
+    assert gateway.missing(data) == 0
+    assert gateway.missing(data[:20]) == 21
 
 
 @pytest.mark.parametrize("data", [
@@ -105,12 +105,12 @@ def test_a_head_is_taken_apart():
 ])  # fmt: skip
 def test_an_ambiguous_head_is_refused(data):
     with pytest.raises(MalformedHttp):
-        requests.parse_head(data)
+        gateway.parse_head(data)
 
 
 def test_an_endless_head_is_refused():
     with pytest.raises(MalformedHttp):
-        requests.missing(b"GET / HTTP/1.1\r\nX: " + b"x" * requests.LONGEST)
+        gateway.missing(b"GET / HTTP/1.1\r\nX: " + b"x" * gateway.LONGEST)
 
 
 @pytest.mark.parametrize(("text", "found"), [
@@ -118,21 +118,21 @@ def test_an_endless_head_is_refused():
     ("[::1]:443", ("[::1]", 443)),
 ])  # fmt: skip
 def test_an_authority_has_a_host_and_perhaps_a_port(text, found):
-    assert requests.authority(text, 80) == found
+    assert gateway.authority(text, 80) == found
 
 
 @pytest.mark.parametrize("text", ["a.example:", "a.example:0", "a.example:65536", "a.example:x", "a.example:٤٤٣",
                                   "a.example:4430000"])  # fmt: skip
 def test_a_port_that_is_none_is_refused(text):
     with pytest.raises(MalformedHttp):
-        requests.authority(text, 80)
+        gateway.authority(text, 80)
 
 
 @pytest.mark.parametrize("target", ["/x", "https://a.example/", "ftp://a.example/", "a.example:443", "*",
                                     "http://b.example@a.example/"])  # fmt: skip
 def test_only_plain_urls_are_forwarded(target):
     with pytest.raises(MalformedHttp):
-        requests.split_url(target)
+        gateway.split_url(target)
 
 
 @pytest.mark.parametrize(("target", "found"), [
@@ -140,26 +140,26 @@ def test_only_plain_urls_are_forwarded(target):
     ("http://a.example?x", ("a.example", "/?x")), ("http://a.example:81/x#y", ("a.example:81", "/x#y")),
 ])  # fmt: skip
 def test_a_url_is_split_where_its_host_ends(target, found):
-    assert requests.split_url(target) == found
+    assert gateway.split_url(target) == found
 
 
 def test_a_forwarded_head_is_for_one_host_and_one_request():
-    head = requests.parse_head(
+    head = gateway.parse_head(
         b"POST http://a.example/x HTTP/1.1\r\nHost: evil.example\r\nConnection: keep-alive, X-Private\r\n"
         b"Proxy-Authorization: Basic eA==\r\nX-Private: 1\r\nUpgrade: h2c\r\nX-Other: 2\r\nContent-Length: 3\r\n\r\n"
     )
 
-    assert requests.single(head, "/x", "a.example") == (
+    assert gateway.single(head, "/x", "a.example") == (
         b"POST /x HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\nx-other: 2\r\ncontent-length: 3\r\n\r\n"
     )
 
 
 def test_a_length_survives_being_named_in_connection():
-    head = requests.parse_head(
+    head = gateway.parse_head(
         b"POST / HTTP/1.1\r\nConnection: content-length, transfer-encoding\r\nContent-Length: 3\r\n\r\n"
     )
 
-    assert b"content-length: 3\r\n" in requests.single(head, "/", "a.example")
+    assert b"content-length: 3\r\n" in gateway.single(head, "/", "a.example")
 
 
 @pytest.mark.parametrize("data", [
@@ -170,10 +170,10 @@ def test_a_length_survives_being_named_in_connection():
 def test_a_request_is_recognised_whatever_its_method(data):
     # proves K11
     for end in range(len(data.lstrip()) and 1, len(data)):
-        wanted = requests.line_missing(data[:end])
+        wanted = gateway.line_missing(data[:end])
         assert wanted == end + 1, data[:end]
-    assert requests.line_missing(data) == 0
-    assert requests.is_request(data)
+    assert gateway.line_missing(data) == 0
+    assert gateway.is_request(data)
 
 
 @pytest.mark.parametrize("data", [
@@ -182,8 +182,8 @@ def test_a_request_is_recognised_whatever_its_method(data):
     b"0033git-upload-pack /project.git\0host=a.example\0", b"\x16\3\1", b"(foo",
 ])  # fmt: skip
 def test_other_protocols_are_told_from_requests_at_once(data):
-    assert requests.line_missing(data) == 0
-    assert not requests.is_request(data)
+    assert gateway.line_missing(data) == 0
+    assert not gateway.is_request(data)
 
 
 def record(kind: int, content: bytes) -> bytes:
@@ -208,19 +208,19 @@ def test_a_server_that_wants_another_greeting_is_noticed(before, size):
     again = before + refragmented(record(22, server_hello(RETRY)), size)
     tail = record(20, b"\1")
     for end in range(len(again)):
-        assert end < tls_sni.retry_missing(again[:end]) <= len(again)
-    assert tls_sni.retry_missing(again + tail) == 0
-    assert tls_sni.asks_again(again + tail) == len(again)
+        assert end < tls.retry_missing(again[:end]) <= len(again)
+    assert tls.retry_missing(again + tail) == 0
+    assert tls.asks_again(again + tail) == len(again)
     content = before + refragmented(record(22, server_hello(bytes(32))), size)
-    assert tls_sni.retry_missing(content) == 0
-    assert tls_sni.asks_again(content) == 0
+    assert tls.retry_missing(content) == 0
+    assert tls.asks_again(content) == 0
 
 
 @pytest.mark.parametrize("said", [record(21, b"\2\x28"), b"HTTP/1.1 400 Bad Request\r\n", record(22, b"\1\0\0\1x"),
                                   record(20, b"\1"), WARNING * 40])  # fmt: skip
 def test_a_server_that_says_something_else_is_carried_as_it_is(said):
-    assert tls_sni.retry_missing(said) == 0
-    assert tls_sni.asks_again(said) == 0
+    assert tls.retry_missing(said) == 0
+    assert tls.asks_again(said) == 0
 
 
 @pytest.mark.parametrize(
@@ -228,6 +228,6 @@ def test_a_server_that_says_something_else_is_carried_as_it_is(said):
 )
 def test_every_record_of_tls_is_taken_for_tls(start):
     # proves K03
-    assert tls_sni.is_tls(start)
+    assert tls.is_tls(start)
     for other in (b"SSH-2", b"\0\0\0\x08", b"\x15\0\0\0", b"\x80\0\0\0"):
-        assert not tls_sni.is_tls(other)
+        assert not tls.is_tls(other)

@@ -7,15 +7,19 @@ import os
 import pytest
 from tests import hosts
 
-from claudebox.config import policy, settings
-from claudebox.config.model import NameRequest, Policy, SecretRequest
-from claudebox.config.settings import Given, Layer
-from claudebox.errors import ClaudeboxError
-from claudebox.facts import programs, secret_sources
-from claudebox.facts.uplink import Candidate
-from claudebox.launch import secret_values
-from claudebox.plan import audit, compose, environment, explain, sandbox_md, secrets
-from claudebox.plan.model import Fetched, placeholder_key
+from claudebox.base.errors import ClaudeboxError
+from claudebox.broker import facts as broker_facts
+from claudebox.broker import plan as broker_plan
+from claudebox.broker import secrets as broker_secrets
+from claudebox.host import programs
+from claudebox.network.uplink import Candidate
+from claudebox.plan import audit, compose, explain, sandbox_md
+from claudebox.plan import environment as plan_environment
+from claudebox.plan.records import Fetched, placeholder_key
+from claudebox.settings import layers as settings_layers
+from claudebox.settings import policy
+from claudebox.settings.layers import Given, Layer
+from claudebox.settings.records import NameRequest, Policy, SecretRequest
 
 VALUE = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 HELD = SecretRequest("GH_TOKEN", (("github.com", 443), ("git.example.org", 8443)), "env:GH", "config:1")
@@ -31,7 +35,7 @@ def row(
 
 def decide(*argv: str, rows=(), layers=None) -> Policy:
     given = [Layer("file", {"secrets": tuple(rows)})] if layers is None else layers
-    merged = settings.merge(settings.parse_arguments(argv), {}, given)
+    merged = settings_layers.merge(settings_layers.parse_arguments(argv), {}, given)
     return policy.decide_policy(merged, home="/home/alice", workdir="/home/alice/project")
 
 
@@ -119,7 +123,7 @@ def test_a_plan_has_the_placeholder_and_only_the_broker_has_the_value():
     assert drawn.broker.awaited  # noqa: PGH005 - a field of ours
     assert VALUE not in repr(drawn)
     assert drawn.broker.inject is not None
-    filled = secrets.with_values(drawn.broker, (FILLED,))
+    filled = broker_plan.with_values(drawn.broker, (FILLED,))
     assert filled.inject is not None
     assert [row.value for row in filled.inject.secrets] == [VALUE]
     assert filled.inject.replace(secrets=()) == drawn.broker.inject.replace(secrets=())
@@ -160,10 +164,10 @@ def test_a_value_does_not_enter_under_another_name():
     asking = wishes.replace(names=(NameRequest("OTHER", "--env"),))
 
     # What a file or a command gives is known later only.
-    environment.check_withheld([(VALUE, "c:1")], compose.make_plan(wishes, host(environ=environ)).variables)
+    plan_environment.check_withheld([(VALUE, "c:1")], compose.make_plan(wishes, host(environ=environ)).variables)
     entering = compose.make_plan(asking, host(environ=environ)).variables
     with pytest.raises(ClaudeboxError, match="has the value in it"):
-        environment.check_withheld([(VALUE, "c:1")], entering)
+        plan_environment.check_withheld([(VALUE, "c:1")], entering)
     # The value of a variable is known at once, before anything is shown.
     environ["GH"] = VALUE
     assert compose.make_plan(wishes, host(environ=environ)).broker is not None
@@ -187,12 +191,12 @@ def test_in_tier_none_they_are_not_there_and_the_audit_says_so():
     assert "GH_TOKEN" not in {variable.name for variable in drawn.variables}
     assert drawn.broker is None
     assert any("tier none reaches no host" in warning for warning in drawn.warnings)
-    assert secret_sources.find_secrets(wishes, {"GH": VALUE}, home="/", workdir="/x") == ()
+    assert broker_facts.find_secrets(wishes, {"GH": VALUE}, home="/", workdir="/x") == ()
 
 
 def test_in_tier_allow_a_secret_opens_no_way_to_a_host_that_is_not_listed():
     wishes = Policy("exec", ("true",), network="allow", secrets=(HELD,), domains=(NameRequest("github.com", "--x"),))
-    (held,) = secret_sources.find_secrets(wishes, {"GH": VALUE}, home="/", workdir="/x")
+    (held,) = broker_facts.find_secrets(wishes, {"GH": VALUE}, home="/", workdir="/x")
     drawn = compose.make_plan(wishes, host().replace(held_secrets=(held,)))
 
     assert held.hosts == (("github.com", 443),)
@@ -206,14 +210,14 @@ def find(source: str, tmp_path, environ=None, *, weak=False):
     secret = SecretRequest("TOKEN", (("a.example", 443),), source, "config:1", ("x-mine",), weak)
     wishes = Policy("exec", ("true",), network="inet", secrets=(secret,))
     (tmp_path / "project").mkdir(exist_ok=True)
-    return secret_sources.find_secrets(wishes, environ or {}, home=str(tmp_path), workdir=str(tmp_path / "project"))
+    return broker_facts.find_secrets(wishes, environ or {}, home=str(tmp_path), workdir=str(tmp_path / "project"))
 
 
 def hold(source: str, tmp_path, environ=None, *, weak=False):
     """Return what is known after it."""
     found = find(source, tmp_path, environ, weak=weak)
-    obtain = secret_values.source_reader(environ or {}, programs.find_tool, home=str(tmp_path))
-    return secret_values.hold(found, obtain)
+    obtain = broker_secrets.source_reader(environ or {}, programs.find_tool, home=str(tmp_path))
+    return broker_secrets.hold(found, obtain)
 
 
 def test_values_come_from_variables_files_and_commands(tmp_path):

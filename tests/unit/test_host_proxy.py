@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from claudebox.host_proxy import HostProxy, find_proxy
+from claudebox.network.facts import HostProxy, find_proxy
 
 SOURCE = Path(__file__).resolve().parent.parent.parent / "src/claudebox"
 
@@ -131,4 +131,4 @@ def test_nobody_else_reads_these_variables():
             if any(isinstance(key, ast.Constant) and str(key.value).lower() in names for key in keys):
                 readers.add(path.relative_to(SOURCE).as_posix())
 
-    assert readers == {"host_proxy.py"}
+    assert readers == {"network/facts.py"}

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from claudebox.facts import mount_table, sockets
-from claudebox.state import Instance
+from claudebox.base.state import Instance
+from claudebox.host import machine, sockets
 
 
 def test_only_sockets_that_can_answer_are_looked_for(tmp_path):
@@ -48,7 +48,7 @@ def search(tmp_path, monkeypatch):
             raise AssertionError("the project was walked")
 
         monkeypatch.setattr(sockets, "_walk", walk if walking else refuse)
-        mounts = mount_table.read_mounts()
+        mounts = machine.read_mounts()
         found = sockets.find_sockets(
             f"{tmp_path}/project", sources, mounts, strict=True, instance=instance, home="/nowhere"
         )
@@ -88,13 +88,13 @@ def test_a_relative_name_is_found_where_its_process_is(tmp_path, search, monkeyp
 
 def real_device(path):
     """Return the device of a path as the kernel numbers it."""
-    number = mount_table.mount_of(str(path))
-    return next(row.device for row in mount_table.read_mounts() if row.number == number)
+    number = machine.mount_of(str(path))
+    return next(row.device for row in machine.read_mounts() if row.number == number)
 
 
 def test_the_device_of_a_directory_is_that_of_the_mount_it_lies_in(tmp_path):
     # proves C19
-    mounts = mount_table.read_mounts()
+    mounts = machine.read_mounts()
     table = sockets._Mounts(mounts)
     for root in (str(tmp_path), "/proc/self", "/dev", "/"):
         assert real_device(root) in table.devices([root]), root
@@ -104,6 +104,6 @@ def test_the_device_of_a_directory_is_that_of_the_mount_it_lies_in(tmp_path):
 
 def test_a_mount_that_another_covers_does_not_count(tmp_path):
     # proves C19
-    covered = mount_table.MountRow(-2, 4095 << 20 | 1, str(tmp_path), "tmpfs")
+    covered = machine.MountRow(-2, 4095 << 20 | 1, str(tmp_path), "tmpfs")
 
-    assert sockets._Mounts((*mount_table.read_mounts(), covered)).devices([str(tmp_path)]) >= {real_device(tmp_path)}
+    assert sockets._Mounts((*machine.read_mounts(), covered)).devices([str(tmp_path)]) >= {real_device(tmp_path)}

@@ -9,10 +9,12 @@ import pytest
 from tests import hosts
 from tests.conftest import need
 
-from claudebox.config.model import MountRequest, Policy
-from claudebox.facts import bubblewrap, host, paths, programs
-from claudebox.files import read_small
-from claudebox.tables import host_paths
+from claudebox.base.files import read_small
+from claudebox.host import bubblewrap, gather, programs
+from claudebox.host import paths as host_paths
+from claudebox.host import records as host_records
+from claudebox.settings.records import MountRequest, Policy
+from claudebox.tables import paths as tables_paths
 
 
 @pytest.fixture
@@ -31,13 +33,13 @@ def here(tmp_path, monkeypatch):
             MountRequest("/srv", str(project), writable=False, origin="--mount-ro"),
         ),
     )
-    return host.read_host(policy, {"HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm"})
+    return gather.read_host(policy, {"HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm"})
 
 
 def test_a_host_of_this_file_has_every_fact_of_a_real_one(here):
     for build in hosts.ALL.values():
         made = build()
-        for name in host.Host._fields:
+        for name in gather.Host._fields:
             real, told = getattr(here, name), getattr(made, name)
             assert isinstance(real, type(told)) or real is None or told is None, name
 
@@ -77,7 +79,7 @@ def test_the_reader_looks_at_what_was_asked_for_and_at_where_it_would_stand(here
     assert here.sources[f"{tmp_path}/home"].kind == "directory"
     assert here.sources["/nonexistent"].kind == "missing"
     project = here.workdir.real
-    assert here.destinations == {f"{project}/new": paths.Destination()}  # bwrap makes those that lie nowhere
+    assert here.destinations == {f"{project}/new": host_records.Destination()}  # bwrap makes those that lie nowhere
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_the_reader_looks_at_what_was_asked_for_and_at_where_it_would_stand(here
 )
 def test_destinations_are_looked_at_that_lie_in_a_directory_where_bwrap_must_find_them(directory, looked_at):
     # proves C01
-    assert set(paths.look_in(("/a/b", "/a/b/c", "/d"), (directory,))) == looked_at
+    assert set(host_paths.look_in(("/a/b", "/a/b/c", "/d"), (directory,))) == looked_at
 
 
 def test_a_destination_behind_a_link_is_noticed(tmp_path, monkeypatch):
@@ -99,8 +101,8 @@ def test_a_destination_behind_a_link_is_noticed(tmp_path, monkeypatch):
     dest = f"{tmp_path}/project/link/x"
     policy = Policy("client", mounts=(MountRequest("/srv", dest, writable=False, origin="--mount-ro"),))
 
-    found = host.read_host(policy, {"HOME": f"{tmp_path}/home", "PATH": "/usr/bin"})
-    assert found.destinations[dest] == paths.Destination(through_link=True)
+    found = gather.read_host(policy, {"HOME": f"{tmp_path}/home", "PATH": "/usr/bin"})
+    assert found.destinations[dest] == host_records.Destination(through_link=True)
 
 
 def test_bwrap_is_asked_what_it_can_do(here):
@@ -114,7 +116,7 @@ def fake_bwrap(tmp_path, monkeypatch):
     """Return what puts a bwrap of this test in place of the system's."""
     monkeypatch.setattr(programs, "_TRUSTED", ())
 
-    def put(mode: int, content: bytes = b" --args --seccomp ") -> bubblewrap.Bubblewrap:
+    def put(mode: int, content: bytes = b" --args --seccomp ") -> host_records.Bubblewrap:
         path = tmp_path / "bwrap"
         path.write_bytes(content)
         try:
@@ -153,10 +155,10 @@ def test_the_tables_of_places_hide_what_was_promised():
         ".bash_history", ".zsh_history", "/var/lib/tailscale", ".claude", ".claudebox",
     }  # fmt: skip
 
-    assert promised <= {path for path, _ in host_paths.HIDDEN}
-    assert {name for name, _ in host_paths.AGENT_SOCKETS} >= {
+    assert promised <= {path for path, _ in tables_paths.HIDDEN}
+    assert {name for name, _ in tables_paths.AGENT_SOCKETS} >= {
         "SSH_AUTH_SOCK",
         "DBUS_SESSION_BUS_ADDRESS",
         "XDG_RUNTIME_DIR",
     }
-    assert all(why for _, why in host_paths.HIDDEN)
+    assert all(why for _, why in tables_paths.HIDDEN)

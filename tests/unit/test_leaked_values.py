@@ -16,31 +16,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import hosts
 
-from claudebox.config.model import Policy, SecretRequest
-from claudebox.facts.login import Login
+from claudebox.agent.facts import Login
+from claudebox.base import trees
 from claudebox.plan.compose import make_plan
-from claudebox.report import leaked_values, tree
-from claudebox.report.leaked_values import encode, find_forms, is_telling
+from claudebox.report import leaks
+from claudebox.report.leaks import encode, find_forms, is_telling
+from claudebox.settings.records import Policy, SecretRequest
 
 VALUE = "ghp_0aA1bB2cC3dD4eE5fF6gG7hH8iI9jJ0kK1lL"
 
 
 def search(*paths, values=(("GH_TOKEN", VALUE),), budget=10.0):
-    return leaked_values.search(find_forms(values), map(str, paths), time.monotonic() + budget)
+    return leaks.search(find_forms(values), map(str, paths), time.monotonic() + budget)
 
 
 def left_behind(directory, since=0.0):
     unseen: list[tuple[str, str]] = []
-    return list(leaked_values.left_behind(str(directory), since, unseen, time.monotonic() + 10)), unseen
+    return list(leaks.left_behind(str(directory), since, unseen, time.monotonic() + 10)), unseen
 
 
 def test_a_value_is_named_with_file_and_line(tmp_path):
     (tmp_path / "notes").write_text(f"one\ntwo\nkey={VALUE}\n")
     (tmp_path / "clean").write_text("nothing\n" * 1000)
     result = search(tmp_path / "notes", tmp_path / "clean")
-    text = "\n".join(leaked_values.lines(result, str(tmp_path)))
+    text = "\n".join(leaks.lines(result, str(tmp_path)))
 
-    assert result.hits == (leaked_values.Hit("GH_TOKEN", str(tmp_path / "notes"), 3, encoded=False),)
+    assert result.hits == (leaks.Hit("GH_TOKEN", str(tmp_path / "notes"), 3, encoded=False),)
     assert "GH_TOKEN in notes:3" in text
     assert VALUE not in text
 
@@ -90,7 +91,7 @@ def test_it_ends_in_time_and_says_so(tmp_path):
     result = search(tmp_path / "file", budget=-1.0)
 
     assert result.unsearched == ((str(tmp_path / "file"), "out of time"),)
-    assert "not everything" in next(leaked_values.lines(result, "/"))
+    assert "not everything" in next(leaks.lines(result, "/"))
 
 
 def test_many_files_take_little_time(tmp_path):
@@ -99,7 +100,7 @@ def test_many_files_take_little_time(tmp_path):
     started = time.process_time()
 
     assert search(*(tmp_path / str(index) for index in range(200)), values=[(f"N{i}", os.urandom(20).hex())
-                  for i in range(20)]) == leaked_values.Result(())  # fmt: skip
+                  for i in range(20)]) == leaks.Result(())  # fmt: skip
     assert time.process_time() - started < 5
 
 
@@ -131,7 +132,7 @@ def test_everything_that_was_withheld_is_looked_for(tmp_path):
     plan = make_plan(Policy("exec", ("true",), auth="passthrough"), hosts.debian(environ=environ))
     plan = plan.replace(variables=tuple(row.replace(value="enters") for row in plan.variables[:1]))
 
-    assert dict(leaked_values.values(plan, host)) == {
+    assert dict(leaks.values(plan, host)) == {
         "AWS_SECRET_ACCESS_KEY": environ["AWS_SECRET_ACCESS_KEY"],
         "ANTHROPIC_API_KEY": "sk-ant-real",
         "GH_TOKEN": VALUE,
@@ -164,7 +165,7 @@ def test_what_cannot_be_searched_is_named(tmp_path):
         str(tmp_path / "large"): "too large to be decompressed",
         str(tmp_path / "link"): "Too many levels of symbolic links",
     }
-    tree.remove(str(tmp_path), "state")
+    trees.remove(str(tmp_path), "state")
     assert not deep.exists()
 
 
@@ -191,12 +192,12 @@ def test_every_usual_form_of_a_value_is_known(value):
 
 def test_the_search_imports_nothing_expensive():
     # proves REPORT-03
-    program = "import sys; sys.path.insert(0, sys.argv[1]); import claudebox.report.leaked_values; print(*sys.modules)"
-    source = os.path.dirname(os.path.dirname(os.path.dirname(leaked_values.__file__)))
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import claudebox.report.leaks; print(*sys.modules)"
+    source = os.path.dirname(os.path.dirname(os.path.dirname(leaks.__file__)))
     loaded = subprocess.run(
         ["/usr/bin/python3", "-IS", "-c", program, source], check=True, capture_output=True, text=True
     ).stdout.split()
 
     expensive = {"json", "re", "typing", "enum", "hashlib", "urllib", "urllib.parse", "html", "base64", "zlib"}
-    assert "claudebox.report.leaked_values" in loaded
+    assert "claudebox.report.leaks" in loaded
     assert not expensive & set(loaded)

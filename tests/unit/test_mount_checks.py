@@ -4,11 +4,11 @@ import pytest
 from tests import hosts
 from tests.hosts import HOME, PROJECT, fact
 
-from claudebox.config.model import MountRequest, Policy
-from claudebox.errors import ClaudeboxError
-from claudebox.facts.git_model import Repository
-from claudebox.facts.paths import Destination
+from claudebox.base.errors import ClaudeboxError
+from claudebox.git.facts import Repository
+from claudebox.host.records import Destination
 from claudebox.plan import mount_checks
+from claudebox.settings.records import MountRequest, Policy
 
 
 def asked(source: str, dest: str = "", *, writable: bool = False) -> MountRequest:

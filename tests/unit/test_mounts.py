@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox.config.model import Policy
 from claudebox.plan import compose
-from claudebox.plan.model import Mount
 from claudebox.plan.mounts import plan_mounts
+from claudebox.plan.records import Mount
+from claudebox.settings.records import Policy
 
 
 def rows(host, policy: Policy | None = None) -> dict[str, Mount]:

@@ -3,18 +3,20 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox.config.model import AddressRequest, Constant, NameRequest, Policy
-from claudebox.config.options import SETTINGS
-from claudebox.errors import ClaudeboxError
-from claudebox.plan import compose, environment, network
-from claudebox.tables.tiers import TIERS, Tier
+from claudebox.base.errors import ClaudeboxError
+from claudebox.network import plan as network_plan
+from claudebox.network.tiers import TIERS, Tier
+from claudebox.plan import compose
+from claudebox.plan import environment as plan_environment
+from claudebox.settings.records import AddressRequest, Constant, NameRequest, Policy
+from claudebox.settings.table import SETTINGS
 
 LAN = (AddressRequest("10.0.0.0/8", 0, "--allow-address"),)
 NAMES = (NameRequest("a.example", "--allow-domain"),)
 
 
 def resolv_conf(content: bytes, tier: str = "full") -> bytes:
-    return network.resolv_conf(Policy("client", network=tier), hosts.debian(resolv_conf=content))
+    return network_plan.resolv_conf(Policy("client", network=tier), hosts.debian(resolv_conf=content))
 
 
 def test_a_linked_resolv_conf_becomes_a_file_of_servers_and_search_rules():
@@ -124,12 +126,12 @@ def test_other_tiers_have_nothing_of_it(tier):
     made = compose.make_plan(Policy("exec", ("true",), network=tier), hosts.debian())
 
     assert made.broker is None
-    assert not {row.name for row in made.variables} & set(network.PROXY_VARIABLES)
+    assert not {row.name for row in made.variables} & set(network_plan.PROXY_VARIABLES)
 
 
 def test_the_way_out_is_not_replaced_by_a_constant():
     with pytest.raises(ClaudeboxError, match="the only way out"):
-        environment.plan_variables(
+        plan_environment.plan_variables(
             allowed("a.example", constants=(Constant("HTTPS_PROXY", "http://x", "--set-env"),)), hosts.debian(), ()
         )
 

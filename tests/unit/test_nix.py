@@ -10,14 +10,16 @@ import threading
 import pytest
 from tests import hosts
 
-from claudebox.config import nix_references, settings
-from claudebox.config.model import NameRequest, Policy
-from claudebox.config.policy import decide_policy
-from claudebox.errors import ClaudeboxError
-from claudebox.facts import nix_daemon, nix_handshake, nix_location
-from claudebox.facts.nix_model import Daemon, Location, Nix, number
-from claudebox.plan import audit, compose, nix_access
-from claudebox.tables.tiers import TIERS, Tier
+from claudebox.base.errors import ClaudeboxError
+from claudebox.network.tiers import TIERS, Tier
+from claudebox.nix import daemon
+from claudebox.nix import facts as nix_facts
+from claudebox.nix import plan as nix_plan
+from claudebox.nix.records import Daemon, Location, Nix, number
+from claudebox.plan import audit, compose
+from claudebox.settings import layers, parsers
+from claudebox.settings.policy import decide_policy
+from claudebox.settings.records import NameRequest, Policy
 
 PROGRAM = "/nix/store/x-nix/bin/nix"
 
@@ -27,7 +29,7 @@ def nix(trusted="no", sandbox="true", version="2.31.5", **changes) -> Nix:
 
 
 def judged(policy=None, **changes):
-    return nix_access.decide_access(policy or Policy("exec"), nix(**changes))
+    return nix_plan.decide_access(policy or Policy("exec"), nix(**changes))
 
 
 def test_an_untrusted_user_of_a_daemon_with_a_sandbox_gets_the_socket():
@@ -113,14 +115,14 @@ def test_a_daemon_that_cannot_be_used_is_off_without_an_error():
 ])  # fmt: skip
 def test_known_holes_of_the_daemon_are_told(version, warned):
     # proves G04
-    found = nix_access.decide_access(Policy("exec"), nix().replace(daemon=Daemon(version, "2.31.5", "no", "true")))
+    found = nix_plan.decide_access(Policy("exec"), nix().replace(daemon=Daemon(version, "2.31.5", "no", "true")))
 
     assert bool(found.warnings) == warned
 
 
 def test_a_project_file_has_no_say():
     # proves NIXSEC-01, EXT-01
-    from claudebox.config.options import SETTINGS
+    from claudebox.settings.table import SETTINGS
 
     rows = {row.key: row.in_files for row in SETTINGS}
     assert rows["nix"] == rows["nixpkgs"] == "user"
@@ -221,14 +223,14 @@ def test_versions_are_numbers():
 ])  # fmt: skip
 def test_store_and_socket_are_where_nix_finds_them(remote, store, socket_path):
     # proves SAND-06, SAND-07
-    found = nix_location.find_nix({"NIX_REMOTE": remote})
+    found = nix_facts.find_nix({"NIX_REMOTE": remote})
 
     assert (found.store, found.socket) == (store, socket_path)
 
 
 def test_a_directory_of_state_elsewhere_has_the_socket_too():
     # proves SAND-07
-    assert nix_location.find_nix({"NIX_STATE_DIR": "/srv/state"}).socket == "/srv/state/daemon-socket/socket"
+    assert nix_facts.find_nix({"NIX_STATE_DIR": "/srv/state"}).socket == "/srv/state/daemon-socket/socket"
 
 
 @pytest.mark.parametrize("name", ["NIX_REMOTE", "NIX_DAEMON_SOCKET_PATH", "NIX_STATE_DIR"])
@@ -240,7 +242,7 @@ def test_a_socket_is_not_looked_for_in_the_project(name, tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("daemon-socket/socket")
 
-        assert "not an absolute path" in nix_location.find_nix({name: value}).problem
+        assert "not an absolute path" in nix_facts.find_nix({name: value}).problem
 
 
 def test_a_configuration_of_the_user_says_nothing_about_the_daemon_of_the_machine(tmp_path, monkeypatch):
@@ -249,11 +251,11 @@ def test_a_configuration_of_the_user_says_nothing_about_the_daemon_of_the_machin
     (tmp_path / "system/nix.conf").write_text("sandbox = false\n")
     (tmp_path / "own").mkdir()
     (tmp_path / "own/nix.conf").write_text("sandbox = true\n")
-    monkeypatch.setattr(nix_daemon, "_SYSTEM", str(tmp_path / "system"))
+    monkeypatch.setattr(daemon, "_SYSTEM", str(tmp_path / "system"))
 
     def asked(where: Location, directory: str) -> Daemon:
         environ = {"NIX_CONF_DIR": str(tmp_path / directory)}
-        return nix_daemon.ask(where, "/usr/bin/nix", environ, str(tmp_path), asking=False)[0]
+        return daemon.ask(where, "/usr/bin/nix", environ, str(tmp_path), asking=False)[0]
 
     assert "reads another" in asked(Location(), "own").problem
     assert "has not been asked" in asked(Location(), "system").problem
@@ -266,7 +268,7 @@ def test_a_configuration_of_the_user_says_nothing_about_the_daemon_of_the_machin
 ])  # fmt: skip
 def test_a_store_of_an_unknown_kind_closes_the_daemon(remote):
     # proves NIXSEC-01
-    found = nix_location.find_nix({"NIX_REMOTE": remote})
+    found = nix_facts.find_nix({"NIX_REMOTE": remote})
 
     assert "NIX_REMOTE" in found.problem
     assert (found.store, found.root) == ("/nix/store", "")
@@ -275,21 +277,21 @@ def test_a_store_of_an_unknown_kind_closes_the_daemon(remote):
 def test_the_name_of_a_store_survives_being_written_down():
     for root in ("/srv/r", "/srv/a b", "/srv/ä&x=1", "/srv/100%"):
         remote = Location(f"{root}/nix/store", root, "/run/s").remote
-        assert nix_location.find_nix({"NIX_REMOTE": remote}).root == root
+        assert nix_facts.find_nix({"NIX_REMOTE": remote}).root == root
 
 
 def test_the_directory_of_a_socket_is_bound_only_if_nothing_else_is_in_it(tmp_path):
     # proves SAND-04, NIXSEC-01
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
-        alone = nix_location.find_nix({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "socket")})
+        alone = nix_facts.find_nix({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "socket")})
         (tmp_path / "secret").touch()
-        beside = nix_location.find_nix({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "socket")})
+        beside = nix_facts.find_nix({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "socket")})
 
     assert alone.problem == ""
     assert "more than the socket" in beside.problem
-    assert "not a socket" in nix_location.find_nix({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "secret")}).problem
-    assert "single-user" in nix_location.find_nix({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "missing")}).problem
+    assert "not a socket" in nix_facts.find_nix({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "secret")}).problem
+    assert "single-user" in nix_facts.find_nix({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "missing")}).problem
 
 
 def numbers(*values: int) -> bytes:
@@ -325,9 +327,9 @@ def test_a_daemon_is_asked_by_its_own_protocol(tmp_path, answer, expected):
         try:
             if expected is None:
                 with pytest.raises(OSError):
-                    nix_handshake.trust(str(tmp_path / "socket"))
+                    daemon.trust(str(tmp_path / "socket"))
             else:
-                assert nix_handshake.trust(str(tmp_path / "socket")) == expected
+                assert daemon.trust(str(tmp_path / "socket")) == expected
         finally:
             thread.join(10)
 
@@ -342,9 +344,9 @@ COMMIT = "61b7c44c4073f0b827768aff0049561b5110ea5a"
 ])  # fmt: skip
 def test_references_to_package_sets(reference, pinned):
     # proves PKG-01
-    assert nix_references.well_formed(reference)
-    assert nix_references.pinned(reference) == pinned
-    registry = json.loads(nix_references.registry(reference))
+    assert parsers.well_formed(reference)
+    assert parsers.pinned(reference) == pinned
+    registry = json.loads(parsers.registry(reference))
     assert registry["version"] == 2
     if pinned:
         assert registry["flakes"][0]["from"] == {"type": "indirect", "id": "nixpkgs"}
@@ -356,11 +358,11 @@ def test_references_to_package_sets(reference, pinned):
 ])  # fmt: skip
 def test_what_is_no_reference_to_a_package_set(reference):
     # proves PKG-01
-    assert not nix_references.well_formed(reference)
+    assert not parsers.well_formed(reference)
     if reference:
         with pytest.raises(ClaudeboxError, match="is not a package set"):
             decide_policy(
-                settings.read_settings(["--nixpkgs", reference, "-y", "--exec", "--", "true"], {}),
+                layers.read_settings(["--nixpkgs", reference, "-y", "--exec", "--", "true"], {}),
                 home="/h",
                 workdir="/w",
             )
@@ -371,5 +373,5 @@ def test_a_package_is_an_attribute_and_nothing_that_could_name_other_code(name):
     # proves PKG-01
     with pytest.raises(ClaudeboxError):
         decide_policy(
-            settings.read_settings(["--package", name, "-y", "--exec", "--", "true"], {}), home="/h", workdir="/w"
+            layers.read_settings(["--package", name, "-y", "--exec", "--", "true"], {}), home="/h", workdir="/w"
         )

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scripts import reference
 
-from claudebox.commands import config_template, json_schema, profiles
-from claudebox.commands import help as helping
-from claudebox.config import files, options, parsers, policy, settings, trust, validate
-from claudebox.config.model import Field, LimitRequest, NameRequest, Policy, Setting, UndoRequest
-from claudebox.config.options import SETTINGS
-from claudebox.config.settings import Layer, Settings
-from claudebox.errors import ClaudeboxError
+from claudebox.base.errors import ClaudeboxError
+from claudebox.commands import profiles
+from claudebox.commands import usage as helping
 from claudebox.plan import explain
+from claudebox.settings import document, parsers, policy, trust
+from claudebox.settings import files as settings_files
+from claudebox.settings import layers as settings_layers
+from claudebox.settings import table as settings_table
+from claudebox.settings.layers import Layer, Settings
+from claudebox.settings.records import Field, LimitRequest, NameRequest, Policy, Setting, UndoRequest
+from claudebox.settings.table import SETTINGS
 
 if TYPE_CHECKING:
-    from claudebox.values import Value
+    from claudebox.base.records import Value
 
 NEW = (
     Setting(
@@ -53,16 +56,16 @@ class LongerPolicy(Policy):
 def longer_table(monkeypatch):
     rows = (*SETTINGS, *NEW)
     for module in (
-        options,
-        settings,
+        settings_table,
+        settings_layers,
         policy,
-        validate,
+        document,
         trust,
         profiles,
         helping,
         reference,
-        json_schema,
-        config_template,
+        profiles,
+        profiles,
     ):
         monkeypatch.setattr(module, "SETTINGS", rows)
     monkeypatch.setattr(policy, "Policy", LongerPolicy)
@@ -76,17 +79,17 @@ def home(tmp_path):
 
 def layers(home, text):
     (home / ".claudebox/config.toml").write_text(text)
-    return files.layers(Settings({}), {}, files.SettingsReader(str(home)))
+    return settings_files.layers(Settings({}), {}, settings_files.SettingsReader(str(home)))
 
 
 def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
     # proves PROF-01
     # flag and variable
-    assert settings.read_settings(["--weather", "rain", "--bird", "owl"], {}).one("weather").value == "rain"
-    assert settings.read_settings([], {"CLAUDEBOX_WEATHER": "rain"}).one("weather").origin == "CLAUDEBOX_WEATHER"
+    assert settings_layers.read_settings(["--weather", "rain", "--bird", "owl"], {}).one("weather").value == "rain"
+    assert settings_layers.read_settings([], {"CLAUDEBOX_WEATHER": "rain"}).one("weather").origin == "CLAUDEBOX_WEATHER"
     # key in files, with errors
     text = 'weather = "rain"\nbirds = ["owl"]\n[[garden]]\nplant = "rose"\n'
-    merged = settings.merge(settings.parse_arguments([]), {}, layers(home, text))
+    merged = settings_layers.merge(settings_layers.parse_arguments([]), {}, layers(home, text))
     assert merged.one("weather").origin == "~/.claudebox/config.toml:1"
     assert merged.one("garden").fields == {"plant": "rose", "size": ""}
     with pytest.raises(ClaudeboxError, match='`weather` is "rian", and must be `sun` or `rain`; did you mean `rain`'):
@@ -97,11 +100,13 @@ def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
         layers(home, 'yes = true\nnice = "20"')
     # policy
     wanted: Any = policy.decide_policy(
-        settings.merge(settings.parse_arguments(["--nice", "7"]), {}, layers(home, text)), home="/h", workdir="/w"
+        settings_layers.merge(settings_layers.parse_arguments(["--nice", "7"]), {}, layers(home, text)),
+        home="/h",
+        workdir="/w",
     )
     assert (wanted.nice, [request.name for request in wanted.birds]) == (7, ["owl"])
     with pytest.raises(ClaudeboxError, match="`--nice` is a number from 0 to 19, not `x`"):
-        policy.decide_policy(settings.read_settings(["--nice", "x"], {}), home="/h", workdir="/w")
+        policy.decide_policy(settings_layers.read_settings(["--nice", "x"], {}), home="/h", workdir="/w")
     # help, man page, completions
     assert "--weather SKY" in "\n".join(helping.help_text())
     for rendering in (reference.man_page(), reference.bash_completion(), reference.zsh_completion()):
@@ -110,13 +115,13 @@ def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
     assert "-l weather" in reference.fish_completion()
     assert "garden" in reference.man_page()
     # schema, the file of --init
-    properties = json.loads(json_schema.text())["properties"]
+    properties = json.loads(profiles.schema_text())["properties"]
     assert properties["weather"]["enum"] == ["sun", "rain"]
     assert properties["garden"]["items"]["required"] == ["plant"]
-    assert '#weather = "sun"' in config_template.text()
-    assert "#[[garden]]" in config_template.text()
+    assert '#weather = "sun"' in profiles.text()
+    assert "#[[garden]]" in profiles.text()
     # judgement of a project file
-    changed = {change.text: change.widens for change in trust.changes(settings.read_settings([], {}), merged)}
+    changed = {change.text: change.widens for change in trust.changes(settings_layers.read_settings([], {}), merged)}
     assert changed["weather: sun -> rain"] is False
     assert changed["birds: + owl"] is True
     # --explain
@@ -135,12 +140,12 @@ def test_every_row_fills_a_field_that_there_is():
 def test_without_the_rows_nothing_knows_them(home):
     with pytest.raises(ClaudeboxError, match="`weather` is not a setting"):
         layers(home, 'weather = "rain"')
-    assert settings.read_settings(["--weather"], {}).words == ("--weather",)
+    assert settings_layers.read_settings(["--weather"], {}).words == ("--weather",)
 
 
 def test_the_schema_knows_every_key_and_no_other():
     # proves PROF-01
-    document_of_schema = json.loads(json_schema.text())
+    document_of_schema = json.loads(profiles.schema_text())
 
     assert document_of_schema["additionalProperties"] is False
     assert set(document_of_schema["properties"]) == {row.file_key for row in SETTINGS if row.in_files != "none"}
@@ -151,7 +156,7 @@ def test_the_schema_knows_every_key_and_no_other():
 
 def test_the_file_of_init_changes_nothing_and_every_line_of_it_can_be_put_in_force(home):
     # proves PROF-01
-    text = config_template.text()
+    text = profiles.text()
     assert tomllib.loads(text) == {}
 
     lines = [line[1:] if line.startswith("#") and not line.startswith("# ") and line[1:2] != " " else line
@@ -161,15 +166,18 @@ def test_the_file_of_init_changes_nothing_and_every_line_of_it_can_be_put_in_for
         row.file_key for row in SETTINGS if row.in_files in ("user", "project")
     }
     (layer, *_) = layers(home, document_of_all)
-    before = settings.read_settings([], {})
-    for change in trust.changes(before, settings.merge(settings.parse_arguments([]), {}, (layer,))):
+    before = settings_layers.read_settings([], {})
+    for change in trust.changes(before, settings_layers.merge(settings_layers.parse_arguments([]), {}, (layer,))):
         assert next(row for row in SETTINGS if row.key == change.key).shape not in ("switch", "choice"), change
 
 
 def test_the_default_profile_is_what_happens_without_one(home):
     # proves EXT-03
-    (layer,) = files.SettingsReader(str(home)).profile("default", "--profile")
-    plain, named = settings.read_settings([], {}), settings.merge(settings.parse_arguments([]), {}, (layer,))
+    (layer,) = settings_files.SettingsReader(str(home)).profile("default", "--profile")
+    plain, named = (
+        settings_layers.read_settings([], {}),
+        settings_layers.merge(settings_layers.parse_arguments([]), {}, (layer,)),
+    )
 
     assert [change for change in trust.changes(plain, named) if change.key not in ("name", "description")] == []
 
@@ -181,17 +189,20 @@ def test_the_strict_profile_is_strict_in_everything_that_this_version_knows(home
     # proves EXT-03, SEC-01
     row = next(row for row in SETTINGS if row.key == key)
     assert value in row.choices
-    (layer,) = files.SettingsReader(str(home)).profile("strict", "--profile")
+    (layer,) = settings_files.SettingsReader(str(home)).profile("strict", "--profile")
 
     assert layer.given[key][0].value == value
 
 
 def test_built_in_profiles_only_tighten_and_give_a_reason_for_each_setting(home):
     # proves EXT-03
-    reader = files.SettingsReader(str(home))
+    reader = settings_files.SettingsReader(str(home))
     for name, path in reader.names().items():
         chain = reader.profile(name, "--profile")
-        before, after = settings.read_settings([], {}), settings.merge(settings.parse_arguments([]), {}, chain)
+        before, after = (
+            settings_layers.read_settings([], {}),
+            settings_layers.merge(settings_layers.parse_arguments([]), {}, chain),
+        )
         described = ("name", "description", "extends")
         assert not [c for c in trust.changes(before, after) if c.widens and c.key not in described], name
         lines = Path(path).read_text().splitlines()
@@ -202,4 +213,4 @@ def test_built_in_profiles_only_tighten_and_give_a_reason_for_each_setting(home)
 
 def test_a_layer_of_an_unknown_setting_is_a_bug_and_not_ignored():
     with pytest.raises(KeyError):
-        settings.merge(settings.parse_arguments([]), {}, (Layer("x", {"nothing": ()}),))
+        settings_layers.merge(settings_layers.parse_arguments([]), {}, (Layer("x", {"nothing": ()}),))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.broker.inject.permits import Permits
-from claudebox.config.permits import read_permit
-from claudebox.errors import ClaudeboxError
-from claudebox.tables.permits import PRESETS
+from claudebox.base.errors import ClaudeboxError
+from claudebox.broker.inject import Permits
+from claudebox.settings.secrets import read_permit
+from claudebox.tables.secrets import PRESETS
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import pytest
 from tests import hosts
 from tests.hosts import HOME, PROJECT
 
-from claudebox.config.model import MountRequest, NameRequest, Policy
-from claudebox.errors import NOT_FOUND, ClaudeboxError
-from claudebox.facts.bubblewrap import Bubblewrap
-from claudebox.facts.git_model import Repository, Store
+from claudebox.base.errors import NOT_FOUND, ClaudeboxError
+from claudebox.git.facts import Repository, Store
+from claudebox.host.records import Bubblewrap
 from claudebox.plan import compose, seccomp
-from claudebox.plan.model import Mount
+from claudebox.plan.records import Mount
+from claudebox.settings.records import MountRequest, NameRequest, Policy
 from claudebox.tables import inside
 from claudebox.tables.gate import GATES
 

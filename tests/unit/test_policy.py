@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.config import parsers, policy, settings
-from claudebox.config.model import MountRequest, NameRequest, Policy, UndoRequest
-from claudebox.errors import ClaudeboxError
-from claudebox.tables.project_paths import UNKEPT
+from claudebox.base.errors import ClaudeboxError
+from claudebox.settings import layers, parsers
+from claudebox.settings import policy as settings_policy
+from claudebox.settings.records import MountRequest, NameRequest, Policy, UndoRequest
+from claudebox.tables.paths import UNKEPT
 
 HOME, WORKDIR = "/home/alice", "/home/alice/project"
 
 
 def decide(*argv: str, **environ: str) -> Policy:
-    return policy.decide_policy(settings.read_settings(argv, environ), home=HOME, workdir=WORKDIR)
+    return settings_policy.decide_policy(layers.read_settings(argv, environ), home=HOME, workdir=WORKDIR)
 
 
 def mount(value: str) -> MountRequest:

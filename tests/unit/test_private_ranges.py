@@ -7,15 +7,15 @@ import asyncio
 import pytest
 from tests.network import topology
 
-from claudebox.broker.proxy import private_ranges as module
-from claudebox.broker.proxy.dial import Dialer, NoConnection
-from claudebox.broker.proxy.private_ranges import PrivateRanges, RangeWatch
-from claudebox.host_proxy import HostProxy
-from claudebox.network import netlink, prefixes
-from claudebox.plan.own_network import closed_ranges
+from claudebox.base import addresses
+from claudebox.broker.proxy import dial as module
+from claudebox.broker.proxy.dial import Dialer, NoConnection, PrivateRanges, RangeWatch
+from claudebox.network import netlink
+from claudebox.network.facts import HostProxy
+from claudebox.network.plan import closed_ranges
 
 RANGES = closed_ranges()
-OWN = [prefixes.parse_prefix(text) for text in ("198.51.100.0/24", "198.51.100.2/32", "2001:db8:77::/64")]
+OWN = [addresses.parse_prefix(text) for text in ("198.51.100.0/24", "198.51.100.2/32", "2001:db8:77::/64")]
 
 
 @pytest.mark.parametrize("address", [
@@ -38,7 +38,7 @@ def test_what_appears_is_added():
     vicinity = PrivateRanges(RANGES)
     assert vicinity.problem("203.0.113.80") == ""
 
-    vicinity.add([prefixes.parse_prefix("203.0.113.0/24")])
+    vicinity.add([addresses.parse_prefix("203.0.113.0/24")])
 
     assert vicinity.problem("203.0.113.80")
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.conftest import elf
 
 from claudebox import build_paths
-from claudebox.facts import programs
+from claudebox.host import programs
 
 
 @pytest.mark.parametrize("entry", ["", ".", "bin", "./bin", "../bin", "~/bin", ":", "::"])

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.conftest import ELF, MACHINE, elf
 
 from claudebox import build_paths
-from claudebox.facts import programs
+from claudebox.agent import facts as agent_facts
 
 PLATFORM = {"x86_64": "x64", "aarch64": "arm64"}
 
@@ -17,21 +17,21 @@ PLATFORM = {"x86_64": "x64", "aarch64": "arm64"}
 def test_a_binary_on_the_path_is_found(tree):
     found = tree.write("bin/claude", elf())
 
-    assert tree.find() == programs.Client(found, found)
+    assert tree.find() == agent_facts.Client(found, found)
 
 
 def test_the_native_installer_is_found_behind_its_link_and_off_the_path(tree):
     real = tree.write("home/.local/share/claude/versions/2.1.325", elf())
     found = tree.link("home/.local/bin/claude", real)
 
-    assert tree.find() == programs.Client(found, real, (2, 1, 325))
+    assert tree.find() == agent_facts.Client(found, real, (2, 1, 325))
 
 
 def test_a_global_package_of_npm_is_found_behind_its_link(tree):
     real = tree.write("lib/node_modules/@anthropic-ai/claude-code/bin/claude.exe", elf())
     found = tree.link("bin/claude", "../lib/node_modules/@anthropic-ai/claude-code/bin/claude.exe")
 
-    assert tree.find() == programs.Client(found, real)
+    assert tree.find() == agent_facts.Client(found, real)
 
 
 STUB = b'echo "Error: claude native binary not installed." >&2\nexit 1\n'
@@ -51,7 +51,7 @@ def test_the_stub_of_npm_leads_to_the_package_of_this_machine_beside_it(tree, sc
     assert "is not a program" in tree.refused().message
 
     real = tree.write(f"{scope}/claude-code-linux-{PLATFORM[MACHINE]}{suffix}/claude", elf())
-    assert tree.find() == programs.Client(found, real)
+    assert tree.find() == agent_facts.Client(found, real)
 
 
 PACKAGE = "lib/node_modules/@anthropic-ai/claude-code"
@@ -121,7 +121,7 @@ def test_a_manifest_that_says_nothing_is_no_obstacle(tree, content):
     tree.link("bin/claude", real)
     tree.write(f"{PACKAGE}/package.json", content)
 
-    assert tree.find() == programs.Client(f"{tree.bin}/claude", real)
+    assert tree.find() == agent_facts.Client(f"{tree.bin}/claude", real)
 
 
 def test_the_legacy_wrapper_in_the_clients_own_directory_is_seen_through(tree):
@@ -135,7 +135,7 @@ def test_the_legacy_wrapper_in_the_clients_own_directory_is_seen_through(tree):
 def test_a_wrapper_script_without_node_is_taken_as_it_is(tree):
     found = tree.write("bin/claude", b"#!/nix/store/x-bash/bin/bash -e\nexec claude-wrapped\n")
 
-    assert tree.find() == programs.Client(found, found)
+    assert tree.find() == agent_facts.Client(found, found)
 
 
 def manager(answer: str, *, status: int = 0) -> bytes:
@@ -161,7 +161,7 @@ def test_a_shim_is_followed_by_asking_its_manager_outside_of_the_project(tree, n
     real = tree.write("home/installs/claude/bin/claude", elf())
     tree.write(f"system/{name}", manager(real))
 
-    assert tree.find() == programs.Client(found, real)
+    assert tree.find() == agent_facts.Client(found, real)
     with open(f"{tree.home}/asked", encoding="utf-8") as file:
         assert file.read() == f"/|{tree.home}|2|which|claude|"
     with open(f"{tree.home}/environment", encoding="utf-8") as file:
@@ -178,7 +178,7 @@ def test_a_shim_that_is_a_link_to_its_manager_is_followed(tree, link, name):
     real = tree.write("home/installs/claude/bin/claude", elf())
     tree.write(f"system/{name.removesuffix('-shim')}", manager(real))
 
-    assert tree.find() == programs.Client(found, real)
+    assert tree.find() == agent_facts.Client(found, real)
 
 
 @pytest.mark.parametrize(
@@ -292,4 +292,4 @@ def test_a_client_that_belongs_to_the_package_comes_before_the_hosts(tree, monke
     monkeypatch.setattr(build_paths, "TOOLS", {"claude": bundled})
 
     assert control.path != bundled
-    assert tree.find() == programs.Client(bundled, bundled)
+    assert tree.find() == agent_facts.Client(bundled, bundled)

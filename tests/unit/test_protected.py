@@ -4,12 +4,13 @@ import pytest
 from tests import hosts
 from tests.hosts import PROJECT
 
-from claudebox.config import policy, settings
-from claudebox.config.model import NameRequest, Policy
-from claudebox.errors import ClaudeboxError
-from claudebox.plan import audit, compose, project
-from claudebox.plan.model import Mount, Stub
-from claudebox.tables import project_paths
+from claudebox.base.errors import ClaudeboxError
+from claudebox.plan import audit, compose
+from claudebox.plan import protected as plan_protected
+from claudebox.plan.records import Mount, Stub
+from claudebox.settings import layers, policy
+from claudebox.settings.records import NameRequest, Policy
+from claudebox.tables import paths as tables_paths
 
 
 def host(*present: str, **options):
@@ -17,7 +18,7 @@ def host(*present: str, **options):
 
 
 def rows(machine, wishes: Policy | None = None) -> dict[str, Mount]:
-    return {row.dest: row for row in project.plan_mounts(wishes or Policy("client"), machine)}
+    return {row.dest: row for row in plan_protected.plan_mounts(wishes or Policy("client"), machine)}
 
 
 def allowing(*names: str) -> Policy:
@@ -36,7 +37,7 @@ def test_what_git_and_editors_obey_cannot_change():
 def test_what_is_missing_has_a_stand_in_that_cannot_change_either():
     # proves C20, D06
     machine = host(".vscode")
-    stubs = project.stubs(Policy("client"), machine)
+    stubs = plan_protected.stubs(Policy("client"), machine)
 
     assert Stub(f"{PROJECT}/.claude", "directory") in stubs
     assert Stub(f"{PROJECT}/.mcp.json", "directory") in stubs
@@ -80,8 +81,8 @@ def test_a_link_cannot_be_protected_and_is_mentioned():
     machine = host(links=(".claude",))
 
     assert f"{PROJECT}/.claude" not in rows(machine)
-    assert not [stub for stub in project.stubs(Policy("client"), machine) if stub.path.endswith("/.claude")]
-    assert [line for line in project.warnings(Policy("client"), machine) if ".claude is a link" in line]
+    assert not [stub for stub in plan_protected.stubs(Policy("client"), machine) if stub.path.endswith("/.claude")]
+    assert [line for line in plan_protected.warnings(Policy("client"), machine) if ".claude is a link" in line]
 
 
 @pytest.mark.parametrize("name", [".claude", ".mcp.json", ".vscode"])
@@ -92,19 +93,19 @@ def test_one_thing_can_be_opened_for_a_launch(name):
     assert f"{PROJECT}/{name}" in rows(machine)
     assert f"{PROJECT}/{name}" not in rows(machine, allowing(name))
     assert f"{PROJECT}/.idea" in rows(machine, allowing(name))
-    assert [line for line in project.warnings(allowing(name), machine) if name in line]
-    assert not [stub for stub in project.stubs(allowing(name), machine) if stub.path.endswith(f"/{name}")]
+    assert [line for line in plan_protected.warnings(allowing(name), machine) if name in line]
+    assert not [stub for stub in plan_protected.stubs(allowing(name), machine) if stub.path.endswith(f"/{name}")]
 
 
 def test_only_what_is_protected_can_be_opened():
     # proves SEC-04
     for name in ("", "src", ".git", ".git/hooks", "../x", "/"):
         with pytest.raises(ClaudeboxError, match="`--allow`"):
-            policy.decide_policy(settings.read_settings(["--allow", name], {}), home="/h", workdir=PROJECT)
+            policy.decide_policy(layers.read_settings(["--allow", name], {}), home="/h", workdir=PROJECT)
     wishes = policy.decide_policy(
-        settings.read_settings(["--allow", project_paths.GIT, "--allow", ".claude"], {}), home="/h", workdir=PROJECT
+        layers.read_settings(["--allow", tables_paths.GIT, "--allow", ".claude"], {}), home="/h", workdir=PROJECT
     )
-    assert [request.name for request in wishes.allow] == [project_paths.GIT, ".claude"]
+    assert [request.name for request in wishes.allow] == [tables_paths.GIT, ".claude"]
 
 
 def test_the_plan_makes_stand_ins_and_mounts_over_them():
@@ -117,6 +118,6 @@ def test_the_plan_makes_stand_ins_and_mounts_over_them():
 
 
 def test_names_of_the_tables_are_unique_and_explained():
-    names = [name for name, _, _ in project_paths.PROTECTED]
+    names = [name for name, _, _ in tables_paths.PROTECTED]
     assert len(set(names)) == len(names)
-    assert all(why for _, _, why in project_paths.PROTECTED)
+    assert all(why for _, _, why in tables_paths.PROTECTED)

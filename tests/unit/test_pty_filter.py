@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from claudebox.launch.pty_filter import TerminalFilter
-from claudebox.launch.terminal import ATTRIBUTES
+from claudebox.run.terminal import ATTRIBUTES
+from claudebox.run.terminal_filter import TerminalFilter
 
 ST = b"\x1b\\"
 

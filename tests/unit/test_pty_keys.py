@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.launch.pty import Keys
+from claudebox.run.terminal import Keys
 
 
 @pytest.mark.parametrize(

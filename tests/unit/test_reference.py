@@ -7,10 +7,10 @@ import subprocess
 import pytest
 from scripts import reference
 
-from claudebox.commands import help as helping
-from claudebox.config import settings
-from claudebox.config.model import Setting
-from claudebox.config.options import SETTINGS
+from claudebox.commands import usage as helping
+from claudebox.settings import layers
+from claudebox.settings.records import Setting
+from claudebox.settings.table import SETTINGS
 
 RENDERINGS = {
     "help": lambda: "\n".join(helping.help_text()),
@@ -29,7 +29,7 @@ NEW = Setting(
 def with_new_row(monkeypatch):
     """Add a row to the table, and to the modules that hold the table."""
     rows = (*SETTINGS, NEW)
-    monkeypatch.setattr(settings, "SETTINGS", rows)
+    monkeypatch.setattr(layers, "SETTINGS", rows)
     monkeypatch.setattr(reference, "SETTINGS", rows)
 
 

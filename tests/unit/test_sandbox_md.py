@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox.config.model import MountRequest, Policy
-from claudebox.facts.model import Guarded
+from claudebox.host.records import Guarded
 from claudebox.plan import compose, sandbox_md
+from claudebox.settings.records import MountRequest, Policy
 
 
 def described(policy: Policy, **changes) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.tables import secret_patterns
+from claudebox.tables import secrets as tables_secrets
 
 SECRET_NAMES = [
     "ANTHROPIC_API_KEY", "GH_TOKEN", "github_token", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "MYSQL_PWD_PASSWD",
@@ -29,23 +29,23 @@ INNOCENT_VALUES = [
 @pytest.mark.parametrize("name", SECRET_NAMES)
 def test_a_name_that_speaks_of_a_secret_is_recognised(name):
     # proves SEC-01
-    assert secret_patterns.name_looks_secret(name)
-    assert secret_patterns.looks_secret(name, "")
+    assert tables_secrets.name_looks_secret(name)
+    assert tables_secrets.looks_secret(name, "")
 
 
 @pytest.mark.parametrize("name", INNOCENT_NAMES)
 def test_an_ordinary_name_is_not_taken_for_a_secret(name):
-    assert not secret_patterns.name_looks_secret(name)
+    assert not tables_secrets.name_looks_secret(name)
 
 
 @pytest.mark.parametrize("value", SECRET_VALUES)
 def test_the_shape_of_a_secret_is_recognised_under_any_name(value):
     # proves SEC-01, A13
-    assert secret_patterns.value_looks_secret(value)
-    assert secret_patterns.looks_secret("LANG", value)
+    assert tables_secrets.value_looks_secret(value)
+    assert tables_secrets.looks_secret("LANG", value)
 
 
 @pytest.mark.parametrize("value", INNOCENT_VALUES)
 def test_an_ordinary_value_is_not_taken_for_a_secret(value):
-    assert not secret_patterns.value_looks_secret(value)
-    assert not secret_patterns.looks_secret("LANG", value)
+    assert not tables_secrets.value_looks_secret(value)
+    assert not tables_secrets.looks_secret("LANG", value)

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudebox.broker.log import Log
-from claudebox.broker.model_api.metering import TokenUsage
-from claudebox.commands import log
-from claudebox.config import settings
-from claudebox.errors import ClaudeboxError
-from claudebox.report import receipt, session_log
-from claudebox.report.session_log import find_doubts, read_lines, sum_usage
+from claudebox.base.errors import ClaudeboxError
+from claudebox.broker.main import Log
+from claudebox.broker.metering import TokenUsage
+from claudebox.commands import log as commands_log
+from claudebox.report import log as report_log
+from claudebox.report import receipt
+from claudebox.report.log import find_doubts, read_lines, sum_usage
+from claudebox.settings import layers
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ plain = st.recursive(
 
 @given(plain)
 def test_what_is_written_is_json_in_ascii_on_one_line(value):
-    text = session_log.render(value)
+    text = report_log.render(value)
 
     assert json.loads(text) == json.loads(json.dumps(value))
     assert text.isascii()
@@ -44,7 +45,7 @@ def test_what_is_written_is_json_in_ascii_on_one_line(value):
 
 
 def test_a_record_is_the_users_alone(state):
-    made = session_log.SessionLog(state, "project")
+    made = report_log.SessionLog(state, "project")
     made.write("start", {"name": "\udcff\x1b[31m"})
     made.close()
 
@@ -54,11 +55,11 @@ def test_a_record_is_the_users_alone(state):
 
 
 def test_old_records_go_and_new_ones_stay(state, monkeypatch):
-    monkeypatch.setattr(session_log, "MOST_FILES", 8)
+    monkeypatch.setattr(report_log, "MOST_FILES", 8)
     names: list[str] = []
     kept: list[str] = []
     for _ in range(22):
-        made = session_log.SessionLog(state, "project")
+        made = report_log.SessionLog(state, "project")
         made.write("start", {})
         made.close()
         names.append(made.name)
@@ -71,9 +72,9 @@ def test_old_records_go_and_new_ones_stay(state, monkeypatch):
 
 
 def test_records_are_bounded_in_size(state, monkeypatch):
-    monkeypatch.setattr(session_log, "MOST_BYTES", 1000)
+    monkeypatch.setattr(report_log, "MOST_BYTES", 1000)
     for _ in range(16):
-        made = session_log.SessionLog(state, "project")
+        made = report_log.SessionLog(state, "project")
         made.write("start", {"text": "x" * 400})
         made.close()
         time.sleep(0.002)
@@ -84,7 +85,7 @@ def test_records_are_bounded_in_size(state, monkeypatch):
 def test_where_nothing_can_be_written_a_warning_is_all(state, capfd):
     os.makedirs(state, mode=0o700)
     Path(f"{state}/log").touch()
-    made = session_log.SessionLog(state, "project")
+    made = report_log.SessionLog(state, "project")
     made.write("start", {})
 
     assert made.descriptor == -1
@@ -92,7 +93,7 @@ def test_where_nothing_can_be_written_a_warning_is_all(state, capfd):
 
 
 def test_a_full_disk_ends_the_record_and_nothing_else(capfd):
-    made = session_log.SessionLog.__new__(session_log.SessionLog)
+    made = report_log.SessionLog.__new__(report_log.SessionLog)
     made.descriptor, made._directory = os.open("/dev/full", os.O_WRONLY), -1
     made.write("start", {})
     made.write("end", {})
@@ -107,13 +108,13 @@ def test_a_full_disk_ends_the_record_and_nothing_else(capfd):
 def test_a_line_is_whole_or_says_that_it_was_too_long(state):
     # An end that is cut in its middle is no JSON, and a session without an end is shown as one that goes on.
     # proves REPORT-02
-    made = session_log.SessionLog(state, "project")
+    made = report_log.SessionLog(state, "project")
     made.write("end", {"status": 3, "found": tuple("\u00e9" * 300 for _ in range(4000))})
     made.write("end", {"status": 4})
     lines = read_lines(f"{state}/log", made.name)
 
     assert [line["kind"] for line in lines] == ["end", "end"]
-    assert lines[0]["too_long"] > session_log.LINE
+    assert lines[0]["too_long"] > report_log.LINE
     assert lines[1]["status"] == 4
 
 
@@ -223,7 +224,7 @@ def filled(state):
     """Return a home with a record of this project and one of another."""
     made = {}
     for project in ("this", "that"):
-        made[project] = session_log.SessionLog(state, project)
+        made[project] = report_log.SessionLog(state, project)
         made[project].write("start", {"program": "client", "project": f"/{project}", "network": "allow", "withheld": 2,
                                       "withheld_names": ("A", "B"), "variables": ({"name": "T", "origin": "host"},
                                       {"name": "HOME", "origin": "claudebox"})})  # fmt: skip
@@ -236,8 +237,8 @@ def filled(state):
 
 
 def shown(state, capfd, monkeypatch, *argv):
-    monkeypatch.setattr("claudebox.state.locate", lambda _home, _root: type("I", (), {"name": "this"}))
-    assert log.run({"HOME": os.path.dirname(state)}, settings.parse_arguments(["--log", *argv])) == 0
+    monkeypatch.setattr("claudebox.base.state.locate", lambda _home, _root: type("I", (), {"name": "this"}))
+    assert commands_log.run({"HOME": os.path.dirname(state)}, layers.parse_arguments(["--log", *argv])) == 0
     return capfd.readouterr().out
 
 
@@ -335,5 +336,5 @@ def test_the_receipt_of_nothing_is_no_failure():
 )
 def test_the_log_names_the_flag_that_would_have_let_a_connection_through(decision, flag):
     # proves NET-05
-    assert log.permitting({"kind": "decision", "verdict": "denied", **decision}) == flag
-    assert log.permitting({"kind": "decision", "verdict": "allowed", **decision}) == ""
+    assert commands_log.permitting({"kind": "decision", "verdict": "denied", **decision}) == flag
+    assert commands_log.permitting({"kind": "decision", "verdict": "allowed", **decision}) == ""

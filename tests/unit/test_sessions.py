@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 
-from claudebox.commands.agents import listing, work
-from claudebox.commands.agents.copies import Copy
-from claudebox.commands.agents.records import Agent, Records, boot_id, process_start
-from claudebox.commands.agents.tmux import Tmux
-from claudebox.launch.git_merge import IndexRow
+from claudebox.git.refs import IndexRow
+from claudebox.many import branch, sessions
+from claudebox.many.records import Agent, Records, boot_id, process_start
+from claudebox.many.tmux import Tmux
+from claudebox.many.worktrees import Copy
 
 
 def test_a_session_that_ends_while_it_is_listed_shows_how_it_ended(tmp_path):
@@ -34,8 +34,8 @@ def test_a_session_that_ends_while_it_is_listed_shows_how_it_ended(tmp_path):
     Records(state).save(agent)
     tmux = Tmux(state, {"PATH": "/nowhere"})
 
-    assert [row.state for row in listing.look(Records(state), tmux)] == ["working"]
-    (row,) = listing.look(Overtaken(state), tmux)
+    assert [row.state for row in sessions.look(Records(state), tmux)] == ["working"]
+    (row,) = sessions.look(Overtaken(state), tmux)
     assert (row.state, row.how, row.document()["status"]) == ("ended", "ended with status 124", 124)
 
 
@@ -44,7 +44,7 @@ def test_what_an_agent_did_is_shown_by_danger_and_decoys_hide_nothing():
     row = IndexRow("100644", "1" * 40, "000000", "0" * 40)
     names = (*(f"{name}{number:02}/Makefile" for name in "ac" for number in range(20)), "b/conftest.py", "z/.envrc")
     changed = dict.fromkeys(sorted((*names, *(f"b{number:02}/conftest.py" for number in range(20)))), row)
-    lines = list(work.lines(Copy("x", "/c/x", "/p"), work.Work("1" * 40, (), changed, {}, ())))
+    lines = list(branch.lines(Copy("x", "/c/x", "/p"), branch.Work("1" * 40, (), changed, {}, ())))
 
     said = [line for line in lines if "run or obeyed" in line]
     order = [text.rpartition("/")[2].split(" ")[0] for line in said for text in line.partition(": ")[2].split(", ")]

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.config import settings
-from claudebox.config.options import SETTINGS
-from claudebox.config.settings import Given
-from claudebox.errors import ClaudeboxError
+from claudebox.base.errors import ClaudeboxError
+from claudebox.settings import layers
+from claudebox.settings.layers import Given
+from claudebox.settings.table import SETTINGS
 
 
 def test_defaults_know_that_they_are_defaults():
     # proves NET-T
-    read = settings.read_settings([], {})
+    read = layers.read_settings([], {})
 
     assert read.one("network") == Given("full", "default")
     assert read.words == ()
@@ -20,7 +20,7 @@ def test_defaults_know_that_they_are_defaults():
 
 def test_words_that_are_not_ours_go_to_the_client_in_their_order():
     # proves D-01
-    read = settings.read_settings(["-p", "--model", "opus", "-y", "fix the bug", "--network", "none", "--resume"], {})
+    read = layers.read_settings(["-p", "--model", "opus", "-y", "fix the bug", "--network", "none", "--resume"], {})
 
     assert read.words == ("-p", "--model", "opus", "fix the bug", "--resume")
     assert read.on("yes")
@@ -29,7 +29,7 @@ def test_words_that_are_not_ours_go_to_the_client_in_their_order():
 
 def test_after_two_dashes_everything_is_the_clients():
     # proves D-01
-    read = settings.read_settings(["-y", "--", "--check", "-y", "--", "--network", "bogus", "--env"], {})
+    read = layers.read_settings(["-y", "--", "--check", "-y", "--", "--network", "bogus", "--env"], {})
 
     assert read.words == ("--check", "-y", "--", "--network", "bogus", "--env")
     assert not read.on("check")
@@ -38,7 +38,7 @@ def test_after_two_dashes_everything_is_the_clients():
 @pytest.mark.parametrize("prompt", ["check", "help", "version", "exec", "explain this", "-- check", "check --help"])
 def test_a_prompt_is_never_mistaken_for_a_command_of_ours(prompt):
     # proves D-01
-    read = settings.read_settings([prompt], {})
+    read = layers.read_settings([prompt], {})
 
     assert read.words == (prompt,)
     assert set(read.given) == {row.key for row in SETTINGS if row.shape == "choice"}
@@ -47,24 +47,24 @@ def test_a_prompt_is_never_mistaken_for_a_command_of_ours(prompt):
 @pytest.mark.parametrize("word", ["--net", "--networks", "-Y", "--YES", "-yy", "-", "--envx=A", "=", "--=x"])
 def test_a_word_that_only_resembles_a_flag_of_ours_is_not_claimed(word):
     # proves D-01
-    assert settings.read_settings([word], {}).words == (word,)
+    assert layers.read_settings([word], {}).words == (word,)
 
 
 def test_a_value_may_follow_its_flag_or_be_joined_to_it():
-    apart = settings.read_settings(["--env", "A", "--mount-ro", "/a:/b"], {})
-    joined = settings.read_settings(["--env=A", "--mount-ro=/a:/b"], {})
+    apart = layers.read_settings(["--env", "A", "--mount-ro", "/a:/b"], {})
+    joined = layers.read_settings(["--env=A", "--mount-ro=/a:/b"], {})
 
     assert apart.given == joined.given
     assert apart.all("env") == (Given("A", "--env"),)
 
 
 def test_only_the_first_equals_sign_splits():
-    assert settings.read_settings(["--mount-ro=/a=b"], {}).all("mount_ro") == (Given("/a=b", "--mount-ro"),)
+    assert layers.read_settings(["--mount-ro=/a=b"], {}).all("mount_ro") == (Given("/a=b", "--mount-ro"),)
 
 
 def test_lists_grow_and_choices_are_won_by_the_last():
     # proves NET-T
-    read = settings.read_settings(["--env", "A", "--network", "none", "--env", "B", "--network", "full"], {})
+    read = layers.read_settings(["--env", "A", "--network", "none", "--env", "B", "--network", "full"], {})
 
     assert [given.value for given in read.all("env")] == ["A", "B"]
     assert read.one("network") == Given("full", "--network")
@@ -72,7 +72,7 @@ def test_lists_grow_and_choices_are_won_by_the_last():
 
 def test_the_environment_adds_names_and_says_so():
     # proves D-03
-    read = settings.read_settings(["--env", "C"], {"CLAUDEBOX_EXTRA_ENV": " A, B ,,"})
+    read = layers.read_settings(["--env", "C"], {"CLAUDEBOX_EXTRA_ENV": " A, B ,,"})
 
     assert read.all("env") == (
         Given("A", "CLAUDEBOX_EXTRA_ENV"),
@@ -83,7 +83,7 @@ def test_the_environment_adds_names_and_says_so():
 
 @pytest.mark.parametrize("value", ["", ",", " , "])
 def test_an_empty_list_in_the_environment_is_no_name(value):
-    assert settings.read_settings([], {"CLAUDEBOX_EXTRA_ENV": value}).all("env") == ()
+    assert layers.read_settings([], {"CLAUDEBOX_EXTRA_ENV": value}).all("env") == ()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_an_empty_list_in_the_environment_is_no_name(value):
 )
 def test_bad_input_is_refused_with_what_would_be_right(argv, message):
     with pytest.raises(ClaudeboxError, match=message) as caught:
-        settings.read_settings(argv, {})
+        layers.read_settings(argv, {})
 
     assert caught.value.status == 125
 
@@ -117,7 +117,7 @@ def test_bad_input_is_refused_with_what_would_be_right(argv, message):
 @pytest.mark.parametrize("running", ["--exec", "--shell"])
 @pytest.mark.parametrize("showing", ["--dry-run", "--explain"])
 def test_what_would_run_can_be_shown_instead(running, showing):
-    read = settings.read_settings([running, showing, "--", "true"], {})
+    read = layers.read_settings([running, showing, "--", "true"], {})
 
     assert read.on(running[2:])
     assert read.on(showing[2:].replace("-", "_"))
@@ -125,7 +125,7 @@ def test_what_would_run_can_be_shown_instead(running, showing):
 
 @pytest.mark.parametrize("flag", ["-h", "--help", "--version"])
 def test_help_and_version_win_over_a_contradiction(flag):
-    assert settings.read_settings([flag, "--check", "--shell"], {}).on("help" if flag != "--version" else "version")
+    assert layers.read_settings([flag, "--check", "--shell"], {}).on("help" if flag != "--version" else "version")
 
 
 def test_every_row_of_the_table_is_well_formed():
@@ -167,7 +167,7 @@ def test_every_row_of_the_table_is_well_formed():
 )
 def test_the_clients_words_for_the_background_lead_to_ours(argv, keys, words):
     # proves AGENT-04
-    read = settings.parse_arguments(argv)
+    read = layers.parse_arguments(argv)
 
     assert read.given.keys() == keys
     assert read.words == words

@@ -6,7 +6,7 @@ import html
 import json
 import urllib.parse
 
-from claudebox.tables import spellings
+from claudebox.tables import secrets as tables_secrets
 
 EVERY = bytes(range(256))
 
@@ -16,7 +16,7 @@ def test_every_byte_is_spelled_as_the_libraries_do():
     quoted = urllib.parse.quote_from_bytes(EVERY, safe="").encode()
     text = EVERY.decode("latin-1")
 
-    _, upper, lower, in_json, in_html, *_ = spellings.encodings(EVERY)
+    _, upper, lower, in_json, in_html, *_ = tables_secrets.encodings(EVERY)
 
     assert upper == quoted
     assert urllib.parse.unquote_to_bytes(lower) == EVERY

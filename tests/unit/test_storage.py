@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox.config.model import MountRequest, Policy
-from claudebox.plan import storage
+from claudebox.plan import storage as plan_storage
+from claudebox.settings.records import MountRequest, Policy
 
 
 def rows(host, **wanted):
-    return {row.dest: row for row in storage.plan_mounts(Policy("client", **wanted), host)}
+    return {row.dest: row for row in plan_storage.plan_mounts(Policy("client", **wanted), host)}
 
 
 @pytest.mark.parametrize(
@@ -37,5 +37,5 @@ def test_caches_are_those_of_the_project_and_out_of_the_way_of_what_was_asked_fo
     assert set(rows(host, caches="off")) == {"/tmp", hosts.HOME}
     assert set(rows(host, mounts=(below,))) == {"/tmp", hosts.HOME, "/run/claudebox/cache"}
     assert set(rows(host, kept_names=(".cache/agent",))) == {"/tmp", hosts.HOME, "/run/claudebox/cache"}
-    names = {row.name for row in storage.plan_variables(Policy("client", caches="off"), host)}
+    names = {row.name for row in plan_storage.plan_variables(Policy("client", caches="off"), host)}
     assert names == {"PYTHONPYCACHEPREFIX"}

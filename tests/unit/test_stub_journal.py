@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from claudebox.facts.walk import Walk
-from claudebox.stub_journal import StubEntry, parse_stubs
+from claudebox.base.trees import Walk
+from claudebox.host.protected import StubEntry, parse_stubs
 
 
 def written(*entries: StubEntry) -> bytes:

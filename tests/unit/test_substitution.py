@@ -13,12 +13,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from claudebox.broker.http.bodies import Decompressed
-from claudebox.broker.http.messages import MalformedHttp
-from claudebox.broker.http.recognition import Cleaner, Recognizer, paired
-from claudebox.broker.inject import tls
-from claudebox.broker.inject.ca import issue
-from claudebox.broker.inject.substitute import Replacement, Substitution
+from claudebox.broker import certificates
+from claudebox.broker.certificates import issue
+from claudebox.broker.http.cleaning import Cleaner, Recognizer, paired
+from claudebox.broker.http.messages import Decompressed, MalformedHttp
+from claudebox.broker.inject import Replacement, Substitution
 
 VALUE, PLACEHOLDER = b"ghp_0123456789abcdefghij/BCDEFGHIJ+12345", b"ghp_abcdefghijklmnopqrst/VWXYZABCD+FGHIJ"
 SECRET = Replacement("GH_TOKEN", VALUE, PLACEHOLDER, frozenset({("github.com", 443)}), frozenset({b"cookie"}))
@@ -155,7 +154,7 @@ def test_the_authority_is_bound_to_its_hosts_and_leaves_no_key_of_its_own():
     assert trusted != issue(["github.com"])[0]
 
 
-def handshake(issued: tls.Issued, host: str, asked: str, trusted: bytes) -> ssl.SSLObject:
+def handshake(issued: certificates.Issued, host: str, asked: str, trusted: bytes) -> ssl.SSLObject:
     """Let a client and a server speak through memory."""
     client_context = ssl.create_default_context(cadata=trusted.decode())
     client_context.set_alpn_protocols(["h2", "http/1.1"])
@@ -175,8 +174,8 @@ def handshake(issued: tls.Issued, host: str, asked: str, trusted: bytes) -> ssl.
 
 
 def test_a_program_that_trusts_the_session_gets_through_to_this_host_alone():
-    issued = asyncio.run(tls.obtain(["github.com", "api.github.com"]))
-    other = asyncio.run(tls.obtain(["github.com"]))
+    issued = asyncio.run(certificates.obtain(["github.com", "api.github.com"]))
+    other = asyncio.run(certificates.obtain(["github.com"]))
 
     assert handshake(issued, "github.com", "github.com", issued.trusted).selected_alpn_protocol() == "http/1.1"
     with pytest.raises(ssl.SSLError, match=r"(?i)unrecognized.name|callback.failed"):
@@ -187,17 +186,17 @@ def test_a_program_that_trusts_the_session_gets_through_to_this_host_alone():
 
 def test_certificates_that_cannot_be_made_are_a_failure():
     with pytest.raises(OSError, match="could not be made"):
-        asyncio.run(tls.obtain(["not a name\u2603"]))
+        asyncio.run(certificates.obtain(["not a name\u2603"]))
 
 
 def test_the_real_host_is_always_verified(tmp_path):
     bundle = tmp_path / "bundle.pem"
     bundle.write_bytes(issue(["a.example"])[0])
-    context = tls.upstream_context(str(bundle))
+    context = certificates.upstream_context(str(bundle))
 
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
     assert len(context.get_ca_certs()) == 1
     bundle.write_bytes(b"nothing of the kind")
     with pytest.raises(OSError, match=r"cannot be read"):
-        tls.upstream_context(str(bundle))
+        certificates.upstream_context(str(bundle))

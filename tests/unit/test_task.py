@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from claudebox.commands.task import batch
-from claudebox.commands.task.model import SCHEMA, Task, read_task
-from claudebox.commands.task.result import TaskResult, add_usage, read_result
-from claudebox.errors import ClaudeboxError
+from claudebox.base.errors import ClaudeboxError
+from claudebox.many.tasks import batch
+from claudebox.many.tasks.result import TaskResult, add_usage, read_result
+from claudebox.many.tasks.task import SCHEMA, Task, read_task
 
 GOOD = {"id": "t1", "repo": "https://example.org/x.git", "prompt": "Do it."}
 

@@ -11,10 +11,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from claudebox.broker.inject.tls import upstream_context
-from claudebox.launch import token_refresh
-from claudebox.launch.tls_context import make_context
-from claudebox.plan.network_model import Trust
+from claudebox.agent import renewal
+from claudebox.broker.certificates import upstream_context
+from claudebox.network.facts import make_context
+from claudebox.network.records import Trust
 
 NAME = "model.example"
 # Python 3.13 and newer set these in `ssl.create_default_context`.
@@ -28,8 +28,8 @@ SERVER = f"[x]\nsubjectAltName=DNS:{NAME}\n"
 CONTEXTS = [
     lambda path: make_context(Trust(path)),
     upstream_context,
-    lambda path: token_refresh.host_context({"SSL_CERT_FILE": path}),
-    lambda path: token_refresh.host_context({"NODE_EXTRA_CA_CERTS": path}),
+    lambda path: renewal.host_context({"SSL_CERT_FILE": path}),
+    lambda path: renewal.host_context({"NODE_EXTRA_CA_CERTS": path}),
 ]
 
 

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.certificates import TestAuthority
 
-from claudebox.broker.inject import tls
-from claudebox.broker.inject.permits import Permits
-from claudebox.broker.inject.substitute import Replacement
-from claudebox.broker.inject.tls_proxy import Interceptor
-from claudebox.broker.log import Log
+from claudebox.base.errors import ClaudeboxError
+from claudebox.broker import certificates
+from claudebox.broker.inject import Interceptor, Permits, Replacement
+from claudebox.broker.main import Log
 from claudebox.broker.reception import Reception
-from claudebox.errors import ClaudeboxError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -105,7 +103,7 @@ async def bench(
     permits = Permits(permit) if permit else None
     secret = Replacement("TOKEN", VALUE, PLACEHOLDER, frozenset({(HOST, 443)}), frozenset({b"x-mine"}), permits, read)
     record = Log(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
-    issued = await tls.obtain([HOST])
+    issued = await certificates.obtain([HOST])
     reception = Reception()
     interceptor = Interceptor([secret, *rows], issued.contexts, str(bundle), dialer, record, reception)  # type: ignore[arg-type]
     listener = socket.create_server(("127.0.0.1", 0))

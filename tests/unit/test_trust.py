@@ -6,13 +6,13 @@ import os
 
 import pytest
 
-from claudebox.config import settings, trust
-from claudebox.config.settings import Given, Layer, Settings
+from claudebox.settings import layers, trust
+from claudebox.settings.layers import Given, Layer, Settings
 
 
 def merged(**given):
     layer = Layer("x", {key: tuple(values) for key, values in given.items()})
-    return settings.merge(Settings({}), {}, (layer,))
+    return layers.merge(Settings({}), {}, (layer,))
 
 
 def changes(before, after):

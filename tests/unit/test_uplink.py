@@ -8,20 +8,22 @@ import sys
 
 import pytest
 
-from claudebox.config.model import AddressRequest
-from claudebox.network import addresses, nftables, prefixes, uplink_args
-from claudebox.plan.own_network import closed_ranges
-from claudebox.tables import barred_ranges
+from claudebox.base import addresses
+from claudebox.network import addresses as network_addresses
+from claudebox.network import nftables, uplink
+from claudebox.network.plan import closed_ranges
+from claudebox.settings.records import AddressRequest
+from claudebox.tables import network as tables_network
 
 RANGES = closed_ranges()
-TABLE = (*barred_ranges.ALWAYS_BARRED, *barred_ranges.BARRED)
+TABLE = (*tables_network.ALWAYS_BARRED, *tables_network.BARRED)
 
 
 def test_every_barred_range_has_a_reason_and_is_a_network():
     for prefix, reason in TABLE:
         assert reason
         assert str(ipaddress.ip_network(prefix)) == prefix
-        assert prefixes.show(prefixes.parse_prefix(prefix)) == prefix
+        assert addresses.show(addresses.parse_prefix(prefix)) == prefix
 
 
 @pytest.mark.parametrize("address", [
@@ -30,15 +32,15 @@ def test_every_barred_range_has_a_reason_and_is_a_network():
 ])  # fmt: skip
 def test_private_addresses_and_their_nat64_forms_are_barred(address):
     # proves NET-01, F02, F03, F06, F07
-    prefix = prefixes.parse_prefix(address)
-    assert any(prefixes.covers(prefixes.parse_prefix(text), prefix) for text, _ in TABLE)
-    wide = ipaddress.ip_address(prefixes.embedded(prefix)[0])
+    prefix = addresses.parse_prefix(address)
+    assert any(addresses.covers(addresses.parse_prefix(text), prefix) for text, _ in TABLE)
+    wide = ipaddress.ip_address(addresses.embedded(prefix)[0])
     assert wide == ipaddress.ip_address("64:ff9b::") + int(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "100.63.0.1", "192.0.1.1"])
 def test_public_addresses_are_not_barred(address):
-    assert not any(prefixes.covers(prefixes.parse_prefix(text), prefixes.parse_prefix(address)) for text, _ in TABLE)
+    assert not any(addresses.covers(addresses.parse_prefix(text), addresses.parse_prefix(address)) for text, _ in TABLE)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_public_addresses_are_not_barred(address):
 def test_ipv6_that_is_not_global_is_not_opened(address):
     # proves F03
     assert not any(
-        prefixes.covers(prefixes.parse_prefix(text), prefixes.parse_prefix(address)) for text in barred_ranges.OPEN6
+        addresses.covers(addresses.parse_prefix(text), addresses.parse_prefix(address)) for text in tables_network.OPEN6
     )
 
 
@@ -64,7 +66,7 @@ def address(family, length, *attributes):
 def test_addresses_peers_and_networks_without_a_gateway_are_surroundings():
     # proves F04
     four, six = (lambda text: ipaddress.ip_address(text).packed,) * 2
-    own, near = addresses.surroundings([
+    own, near = network_addresses.surroundings([
         address(socket.AF_INET, 24, (1, four("203.0.113.5")), (2, four("203.0.113.5"))),
         address(socket.AF_INET, 32, (1, four("198.51.100.1")), (2, four("198.51.100.2"))),
         address(socket.AF_INET6, 64, (1, six("2001:db8::5"))),
@@ -74,8 +76,8 @@ def test_addresses_peers_and_networks_without_a_gateway_are_surroundings():
         message(socket.AF_INET, 1, (1, four("128.0.0.0"))),
     ])  # fmt: skip
 
-    assert sorted(map(prefixes.show, own)) == ["198.51.100.2/32", "2001:db8::5/128", "203.0.113.5/32"]
-    assert sorted(map(prefixes.show, near)) == ["198.51.100.1/32", "2001:db8::/64", "203.0.113.0/24", "203.1.0.0/16"]
+    assert sorted(map(addresses.show, own)) == ["198.51.100.2/32", "2001:db8::5/128", "203.0.113.5/32"]
+    assert sorted(map(addresses.show, near)) == ["198.51.100.1/32", "2001:db8::/64", "203.0.113.0/24", "203.1.0.0/16"]
 
 
 def hop(*attributes: tuple[int, bytes]) -> bytes:
@@ -90,7 +92,7 @@ def test_a_route_with_several_next_hops_is_near_if_one_of_them_has_no_gateway():
 
     def found(hops: bytes) -> bool:
         destination = ipaddress.ip_address("203.1.0.0").packed
-        return any(addresses.surroundings([message(socket.AF_INET, 16, (1, destination), (9, hops))]))
+        return any(network_addresses.surroundings([message(socket.AF_INET, 16, (1, destination), (9, hops))]))
 
     assert found(hop() + hop())
     assert found(hop(gateway) + hop())
@@ -101,15 +103,15 @@ def test_a_route_with_several_next_hops_is_near_if_one_of_them_has_no_gateway():
 
 def test_what_is_barred_already_is_not_barred_again():
     found = {
-        prefixes.parse_prefix(text)
+        addresses.parse_prefix(text)
         for text in ("192.168.7.0/24", "203.0.113.0/24", "203.0.113.5/32", "fe80::/64", "2a00::/64")
     }
-    assert [prefixes.show(prefix) for prefix in prefixes.wanting(found, set(), RANGES)] == [
+    assert [addresses.show(prefix) for prefix in addresses.wanting(found, set(), RANGES)] == [
         "203.0.113.0/24",
         "2a00::/64",
     ]
     assert (
-        prefixes.wanting(found, {prefixes.parse_prefix("203.0.0.0/8"), prefixes.parse_prefix("2a00::/32")}, RANGES)
+        addresses.wanting(found, {addresses.parse_prefix("203.0.0.0/8"), addresses.parse_prefix("2a00::/32")}, RANGES)
         == []
     )
 
@@ -117,16 +119,16 @@ def test_what_is_barred_already_is_not_barred_again():
 def test_addresses_of_the_host_are_barred_in_front_of_what_is_opened():
     # proves NET-04
     opened = closed_ranges((AddressRequest("192.168.7.0/24", 0, "x"), AddressRequest("fd77::/64", 443, "x")))
-    found = {prefixes.parse_prefix(text) for text in ("192.168.7.2/32", "fd77::2/128", "fd88::2/128", "127.0.0.1/32")}
+    found = {addresses.parse_prefix(text) for text in ("192.168.7.2/32", "fd77::2/128", "fd88::2/128", "127.0.0.1/32")}
 
-    assert prefixes.wanting(found, set(), RANGES, own=True) == []
-    own = prefixes.wanting(found, set(), opened, own=True)
-    assert [prefixes.show(prefix) for prefix in own] == ["192.168.7.2/32", "fd77::2/128"]
+    assert addresses.wanting(found, set(), RANGES, own=True) == []
+    own = addresses.wanting(found, set(), opened, own=True)
+    assert [addresses.show(prefix) for prefix in own] == ["192.168.7.2/32", "fd77::2/128"]
 
 
 def test_a_route_that_makes_everything_local_is_no_address_of_the_host():
     kind = bytes([socket.AF_INET, 0, 0, 0, 0, 0, 0, 2]) + bytes(4)
-    assert addresses.surroundings([(24, kind)]) == (set(), set())
+    assert network_addresses.surroundings([(24, kind)]) == (set(), set())
 
 
 def test_the_chain_that_is_hooked_drops_and_ends_in_refusal():
@@ -144,7 +146,7 @@ def test_the_chain_that_is_hooked_drops_and_ends_in_refusal():
 def test_a_rule_that_comes_back_changed_is_noticed():
     first, second = list(
         nftables.machine(
-            [prefixes.parse_prefix("203.0.113.0/24"), prefixes.parse_prefix("203.0.112.0/24")],
+            [addresses.parse_prefix("203.0.113.0/24"), addresses.parse_prefix("203.0.112.0/24")],
             nftables.FAMILIES,
             nftables.NEAR,
         )
@@ -158,10 +160,10 @@ def test_a_rule_that_comes_back_changed_is_noticed():
 
 def test_uplinks_are_told_to_open_nothing():
     # proves F01, F11, F12, F19
-    pasta = uplink_args.pasta("/p", "10.0.2.3", 7, "/r", ipv6=True, root=True)
+    pasta = uplink.pasta("/p", "10.0.2.3", 7, "/r", ipv6=True, root=True)
     for option in ("--tcp-ports", "--udp-ports", "--tcp-ns", "--udp-ns", "--map-guest-addr"):
         assert pasta[pasta.index(option) + 1] == "none"
     assert "--no-map-gw" in pasta
-    slirp = uplink_args.slirp4netns("/s", 7, 5, 6, ipv6=False)
+    slirp = uplink.slirp4netns("/s", 7, 5, 6, ipv6=False)
     assert {"--disable-host-loopback", "--enable-seccomp"} <= set(slirp)
     assert "--enable-ipv6" not in slirp

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox.config.model import SecretRequest
-from claudebox.errors import DECLINED, FAILED, NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
-from claudebox.host_proxy import HostProxy
-from claudebox.plan.network_model import ApiConfig, Broker, Endpoint, InjectConfig
-from claudebox.values import Value
+from claudebox.base.errors import DECLINED, FAILED, NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
+from claudebox.base.records import Value
+from claudebox.network.facts import HostProxy
+from claudebox.network.records import ApiConfig, Broker, Endpoint, InjectConfig
+from claudebox.settings.records import SecretRequest
 
 
 class Point(Value):

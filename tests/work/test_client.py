@@ -9,7 +9,7 @@ from tests.client.conftest import equip, flags, real_client, unsandboxed, variab
 from tests.client.tui import Tui
 from tests.conftest import need
 
-from claudebox.demo.server import ScriptedModel
+from claudebox.commands.demo.server import ScriptedModel
 
 # Rows of /status that are another's in a sandbox: numbers of the session, claudebox's settings.
 OF_SANDBOX = {"Session ID", "Peer address", "Setting sources"}

@@ -12,13 +12,14 @@ import asyncio
 import contextlib
 import resource
 import time
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Coroutine
 
     Attend = Callable[["Visitor"], Coroutine[None, None, None]]
+
 
 _SPARE = 512  # descriptors that no caller can take: logs, resolvers, connections that are kept, the user's own socket
 _SILENCE = 0.5  # seconds that a caller may be silent although others wait

@@ -11,40 +11,37 @@ import os
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from claudebox import console, session, syscalls
-from claudebox.commands import examined
-from claudebox.config.model import Policy
-from claudebox.config.options import SETTINGS
-from claudebox.config.settings import parse_arguments
-from claudebox.errors import ClaudeboxError, describe_failure
-from claudebox.facts import (
-    broker_libraries,
-    bubblewrap,
-    cgroup,
-    distro,
-    host,
-    nix,
-    nix_daemon,
-    nix_location,
-    programs,
-    uplink,
-)
-from claudebox.facts.nix_model import Daemon, Nix
-from claudebox.files import read_small
-from claudebox.launch import container
-from claudebox.launch.prepare import prepare
-from claudebox.plan import broker, nix_access
-from claudebox.report import killed
-from claudebox.tables import agent
-from claudebox.tables import bwrap as options
+from claudebox import session
+from claudebox.agent import claude
+from claudebox.agent import facts as agent_facts
+from claudebox.base import console, syscalls
+from claudebox.base.errors import ClaudeboxError, describe_failure
+from claudebox.base.files import read_small
+from claudebox.broker import facts as broker_facts
+from claudebox.broker import plan as broker_plan
+from claudebox.commands import rehearsal
+from claudebox.host import bubblewrap, gather, machine, programs
+from claudebox.host import records as host_records
+from claudebox.network import uplink
+from claudebox.nix import daemon
+from claudebox.nix import facts as nix_facts
+from claudebox.nix import plan as nix_plan
+from claudebox.nix.records import Daemon, Nix
+from claudebox.report import leftovers
+from claudebox.run.prepare import prepare
+from claudebox.settings.layers import parse_arguments
+from claudebox.settings.records import Policy
+from claudebox.settings.table import SETTINGS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from claudebox.commands.examined import Examined
-    from claudebox.config.settings import Settings
+    from claudebox.commands.rehearsal import Examined
+    from claudebox.settings.layers import Settings
+
 
 Status = Literal["ok", "warning", "failed"]
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
@@ -62,7 +59,7 @@ class Finding:
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
     """Print the report; 1 if a launch would fail."""
-    wanted = examined.read_examined(flags, environ)
+    wanted = rehearsal.read_examined(flags, environ)
     findings = list(examine(environ, wanted))
     failed = any(finding.status == "failed" for finding in findings)
     if wanted.settings.on("json"):
@@ -85,7 +82,7 @@ def _lines(findings: list[Finding], *, failed: bool) -> Iterator[str]:
 
 def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     """Start what a launch would start; then look at what else this machine can and cannot do."""
-    path = programs.search_path(environ, host.current_directory())
+    path = programs.search_path(environ, machine.current_directory())
     of_launch = list(_launch(environ, wanted))
     yield from of_launch
     works = of_launch[0].status == "ok"
@@ -95,7 +92,7 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
         rows = [("bubblewrap", lambda: _bubblewrap(bwrap))]
     if works:
         rows += [("network inet", lambda: _uplink(environ, path)), ("network allow", lambda: _domains(environ))]
-    if container.find_container():
+    if bubblewrap.find_container():
         rows.append(("container", _container))
     rows += [
         ("Landlock", _landlock),
@@ -122,9 +119,9 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
         asked = session.make_plan(wanted.settings, wanted.policy, environ)
         trial = wanted.policy.replace(program="exec", words=("true",))  # in place of the client, and without a snapshot
         planned = session.make_plan(wanted.settings, trial, environ)
-        with examined.temporary_state(planned.host.instance):
+        with rehearsal.temporary_state(planned.host.instance):
             prepared = prepare(planned.plan)
-            status = examined.try_out(planned, prepared, session.fetch(planned, environ))
+            status = rehearsal.try_out(planned, prepared, session.fetch(planned, environ))
         if status:
             raise ClaudeboxError(f"a program inside ended with status {status}")
     except ClaudeboxError as problem:
@@ -143,27 +140,27 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     yield Finding("scratch", "ok", f"home and /tmp inside are {scratch} (`--scratch`)")
     client = asked.host.client
     if client is not None and not wanted.policy.command:
-        version = f", version {programs.spell_version(client.version)}" if client.version else ""
+        version = f", version {agent_facts.spell_version(client.version)}" if client.version else ""
         arrow = "" if client.found == client.path else f" -> {client.path}"
         yield Finding("client", "ok", f"{client.found}{arrow}{version}", "\n".join(plan.notes))
 
 
-def _detached(facts: host.Host) -> host.Host:
+def _detached(facts: gather.Host) -> gather.Host:
     """Return the facts of a machine without a terminal: sandboxes that are thrown away need none."""
     return facts.replace(terminal=False)
 
 
-def _bubblewrap(bwrap: bubblewrap.Bubblewrap) -> Finding:
-    lacking = [option for option in options.USEFUL if option not in bwrap.options]
+def _bubblewrap(bwrap: host_records.Bubblewrap) -> Finding:
+    lacking = [option for option in bubblewrap.USEFUL if option not in bwrap.options]
     if not lacking:
         return Finding("bubblewrap", "ok", f"{bwrap.path} has every option that claudebox uses")
-    remedy = f"install bubblewrap {options.FULL} or newer"
+    remedy = f"install bubblewrap {bubblewrap.FULL} or newer"
     return Finding("bubblewrap", "warning", f"{bwrap.path} lacks {', '.join(lacking)}", remedy)
 
 
 def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> ClaudeboxError | None:
     """Launch with a home and a project that are thrown away, and return what went wrong."""
-    before = host.current_directory()
+    before = machine.current_directory()
     base = tempfile.mkdtemp(prefix="claudebox-check-")
     home, project = f"{base}/home", f"{base}/project"
     own = {row.variable for row in SETTINGS}
@@ -174,7 +171,7 @@ def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> C
         os.chdir(project)
         settings, _ = session.read_settings(parse_arguments(["--exec", "--network", network, "--", *command]), bare)
         planned = session.make_plan(settings, session.decide_policy(settings, bare), bare, pretend=_detached)
-        status = examined.try_out(planned, prepare(planned.plan), session.Values())
+        status = rehearsal.try_out(planned, prepare(planned.plan), session.Values())
     except ClaudeboxError as error:
         return error
     except OSError as error:
@@ -188,14 +185,16 @@ def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> C
 
 def _container() -> Finding:
     """Tell what is around us; whether a sandbox can be made in it, the launch has told."""
-    lacks = container.find_lacks()
+    lacks = bubblewrap.find_lacks()
     told = {
         "unmask": "parts of /proc are covered",
         "permit": "system calls are filtered",
         "unconfine": "AppArmor or SELinux confines it",
     }
     what = "; ".join(told[lack] for lack in lacks) or "nothing is covered or filtered"
-    return Finding("container", "ok", f"this looks like {container.name_container(container.find_container())}: {what}")
+    return Finding(
+        "container", "ok", f"this looks like {bubblewrap.name_container(bubblewrap.find_container())}: {what}"
+    )
 
 
 def _landlock() -> Finding:
@@ -219,12 +218,12 @@ def _terminal() -> Finding:
 def _broker(environ: dict[str, str]) -> Finding:
     """Look for what keeps the key outside."""
     try:
-        broker_libraries.find_libraries()
+        broker_facts.find_libraries()
     except ClaudeboxError as problem:
         return Finding("broker", "warning", str(problem), problem.hint)
-    base = environ.get(agent.BASE_URL, "") or agent.OFFICIAL
+    base = environ.get(claude.BASE_URL, "") or claude.OFFICIAL
     try:
-        endpoint = broker.read_endpoint(base)
+        endpoint = broker_plan.read_endpoint(base)
     except ClaudeboxError as problem:
         return Finding("broker", "warning", str(problem), problem.hint)
     return Finding("broker", "ok", f"its libraries are there; it would ask {endpoint}")
@@ -263,15 +262,15 @@ def _domains(environ: dict[str, str]) -> Finding:
 
 def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     """Tell what a sandbox would get of Nix in tier `full`; in the others it gets no daemon unless that was said."""
-    if not distro.has_nix(environ):
+    if not machine.has_nix(environ):
         return Finding("Nix", "ok", "not on this machine, and not needed")
-    where = nix_location.find_nix(environ)
-    program = nix.find_program(path, host.current_home(environ))
+    where = nix_facts.find_nix(environ)
+    program = nix_facts.find_program(path, machine.current_home(environ))
     known = Daemon(problem=where.problem)
     if program and not where.problem:
-        known, _ = nix_daemon.ask(where, program, environ, "/nonexistent", asking=True)
-    decision = nix_access.decide_access(Policy("exec"), Nix(where, program, known))
-    told = [f"the store {where.store} is visible inside, read-only", nix_access.described(decision.replace(remedy=""))]
+        known, _ = daemon.ask(where, program, environ, "/nonexistent", asking=True)
+    decision = nix_plan.decide_access(Policy("exec"), Nix(where, program, known))
+    told = [f"the store {where.store} is visible inside, read-only", nix_plan.described(decision.replace(remedy=""))]
     if known.version:
         told.append(f"version {known.version}, trusts you: {known.trusted}, sandbox of builders: {known.sandbox}")
     good = decision.kind != "off" and not decision.warnings
@@ -281,21 +280,21 @@ def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
 
 def _state(environ: dict[str, str]) -> Finding:
     """Look who can read the state, and what waits there; a launch refuses where others can write to it, and says so."""
-    directory = f"{host.current_home(environ)}/.claudebox"
+    directory = f"{machine.current_home(environ)}/.claudebox"
     try:
         status = os.lstat(directory)
     except OSError:
         return Finding("state", "ok", f"{directory} does not exist yet")
     if status.st_mode & 0o077:
         return Finding("state", "warning", f"{directory} is open to others", f"`chmod 700 {directory}`")
-    if unlooked := list(killed.describe(directory)):
+    if unlooked := list(leftovers.describe_killed(directory)):
         return Finding("state", "warning", console.list_some(unlooked, 1))
     return Finding("state", "ok", f"{directory} is yours alone")
 
 
 def _limits(path: tuple[str, ...]) -> Finding:
     always = "time, processes, scratch: always"
-    group = cgroup.find_group(os.getuid(), path)
+    group = machine.find_group(os.getuid(), path)
     if group.problem:
         return Finding("limits", "ok", f"{always}; `--memory` and `--cpus` are refused here: {group.problem}")
     way = "your systemd" if group.way == "systemd" else group.place

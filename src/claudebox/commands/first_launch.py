@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 
-from claudebox import console, state
-from claudebox.commands import config_template
-from claudebox.errors import ClaudeboxError
-from claudebox.facts import programs, uplink
-from claudebox.facts.host import current_directory
-from claudebox.tables.tiers import TIERS
+from claudebox.base import console
+from claudebox.base import state as base_state
+from claudebox.base.errors import ClaudeboxError
+from claudebox.commands import profiles
+from claudebox.host import programs
+from claudebox.host.machine import current_directory
+from claudebox.network import uplink
+from claudebox.network.tiers import TIERS
 
 _OFFERED = [TIERS[name] for name in ("inet", "allow", "full")]
 _DOMAINS = '["anthropic"]'  # without them nobody could log in inside
@@ -37,8 +39,8 @@ def ask_network(home: str, environ: dict[str, str]) -> bool:
     chosen = {"network": f'"{tier}"'}
     if TIERS[tier].listed:
         chosen["allow_domain"] = _DOMAINS
-    path = config_template.write_config(home, chosen)
-    os.close(state.open_state(f"{home}/.claudebox", "drop"))  # what is shown later is seen by this session, too
+    path = profiles.write_config(home, chosen)
+    os.close(base_state.open_state(f"{home}/.claudebox", "drop"))  # what is shown later is seen by this session, too
     console.note(f'network = "{tier}" is written to {path}')
     return True
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import time
 
-from claudebox import console, state
-from claudebox.errors import FAILED, ClaudeboxError
-from claudebox.facts import bubblewrap, git, programs
-from claudebox.facts.host import current_directory, current_home
-from claudebox.launch import git_import, git_report, git_result, git_state
-from claudebox.launch.git_sandbox import Limits, Tools
+from claudebox.base import console
+from claudebox.base import state as base_state
+from claudebox.base.errors import FAILED, ClaudeboxError
+from claudebox.git import facts as git_facts
+from claudebox.git import importer
+from claudebox.git import report as git_report
+from claudebox.git import state as git_state
+from claudebox.git.sandbox import Limits, Tools
+from claudebox.host import bubblewrap, programs
+from claudebox.host.machine import current_directory, current_home
 from claudebox.plan import seccomp
 from claudebox.report import leftovers
 
@@ -20,8 +24,8 @@ _LIMITS = Limits(seconds=3600.0, size=16 << 30)  # the user waits for it, and ca
 def run(environ: dict[str, str]) -> int:
     """Import, and say what came; where nothing waits, say that."""
     home, workdir = current_home(environ), current_directory()
-    repository = git.find_repository(workdir, os.getuid(), home, environ)
-    instance = state.locate(home, repository.main if repository else workdir)
+    repository = git_facts.find_repository(workdir, os.getuid(), home, environ)
+    instance = base_state.locate(home, repository.main if repository else workdir)
     leftovers.catch_up(instance, (workdir,))
     tools = find_tools(programs.search_path(environ, workdir))
     done, failed = import_all(instance, tools)
@@ -33,11 +37,11 @@ def run(environ: dict[str, str]) -> int:
     return FAILED if failed else 0
 
 
-def import_all(instance: state.Instance, tools: Tools) -> tuple[dict[str, git_result.ImportResult], bool]:
+def import_all(instance: base_state.Instance, tools: Tools) -> tuple[dict[str, importer.ImportResult], bool]:
     """Import what waits in the state of a project; return what came, and whether something failed."""
-    done: dict[str, git_result.ImportResult] = {}
+    done: dict[str, importer.ImportResult] = {}
     failed = False
-    for path in git_import.private_directories(f"{instance.directory}/git"):
+    for path in importer.private_directories(f"{instance.directory}/git"):
         if not git_state.is_known(path):
             continue
         name = time.strftime("%Y%m%d-%H%M%S")
@@ -45,9 +49,9 @@ def import_all(instance: state.Instance, tools: Tools) -> tuple[dict[str, git_re
             with git_state.Alone(path) as final:
                 common = git_state.read_layout(path).common
                 if not os.path.lexists(common):
-                    done |= git_import.adopt(path, tools, name)
+                    done |= importer.adopt(path, tools, name)
                 elif not git_state.settled(path):
-                    done |= git_import.finish(path, tools, name, limits=_LIMITS, final=final)
+                    done |= importer.finish(path, tools, name, limits=_LIMITS, final=final)
         except ClaudeboxError as error:
             console.report(error)
             failed = True

@@ -6,19 +6,19 @@ import json
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from claudebox import console
-from claudebox.errors import FAILED, ClaudeboxError
-from claudebox.facts.host import current_home
-from claudebox.files import list_names, read_small
-from claudebox.report import tree
-from claudebox.report.session_log import human
+from claudebox.base import console, trees
+from claudebox.base.errors import FAILED, ClaudeboxError
+from claudebox.base.files import list_names, read_small
+from claudebox.host.machine import current_home
+from claudebox.report.log import human
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.config.settings import Settings
+    from claudebox.settings.layers import Settings
+
 
 _LARGE = 1 << 20  # caches that a listing names
 
@@ -66,7 +66,7 @@ def _entries(state: str) -> Iterator[Entry]:
 def _size(directory: str) -> tuple[int, bool]:
     """Return how much a directory takes, and whether that is all of it."""
     unseen: list[tuple[str, str]] = []
-    return sum(status.st_blocks * 512 for _, status in tree.walk(directory, unseen)), not unseen
+    return sum(status.st_blocks * 512 for _, status in trees.walk(directory, unseen)), not unseen
 
 
 def _list(entries: list[Entry], *, as_json: bool) -> int:
@@ -109,7 +109,7 @@ def _prune(gone: list[Entry], *, asked: bool) -> int:
     failed = False
     for entry in gone:
         try:
-            tree.remove(*os.path.split(entry.directory))
+            trees.remove(*os.path.split(entry.directory))
             console.write([f"removed {entry.directory}"], descriptor=1)
         except OSError as error:
             failed = True

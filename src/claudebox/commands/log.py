@@ -6,21 +6,26 @@ import json
 import os
 import select
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from claudebox import console, state
-from claudebox.config.domains import canonical
-from claudebox.errors import ClaudeboxError
-from claudebox.facts import git
-from claudebox.facts.host import current_directory, current_home
-from claudebox.report import killed, session_log
-from claudebox.report.session_log import LogReader, human
-from claudebox.values import Value
+from claudebox.base import console
+from claudebox.base import state as base_state
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.records import Value
+from claudebox.git import facts as git_facts
+from claudebox.host.machine import current_directory, current_home
+from claudebox.report import leftovers
+from claudebox.report import log as report_log
+from claudebox.report.log import LogReader, find_doubts, human, read_lines, records, sum_usage
+from claudebox.settings.domains import canonical
+from claudebox.tables import prices
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.config.settings import Settings
+    from claudebox.settings.layers import Settings
+
 
 Line = dict[str, Any]
 VERDICTS = ("opened", "allowed", "denied", "failed")
@@ -51,7 +56,7 @@ class Wanted(Value):
 def run(environ: dict[str, str], settings: Settings) -> int:
     """Show what was recorded."""
     home = current_home(environ)
-    directory = f"{home}/.claudebox/{session_log.DIRECTORY}"
+    directory = f"{home}/.claudebox/{report_log.DIRECTORY}"
     wanted = _wanted(settings.words, home, environ)
     show = _as_json if settings.on("json") else _as_table
     try:
@@ -71,7 +76,7 @@ def run(environ: dict[str, str], settings: Settings) -> int:
             _out(f"what was denied would be let through by: {' '.join(list(flags)[:_FLAGS])}{more}")
     except BrokenPipeError:
         return 0
-    for text in killed.describe(f"{home}/.claudebox"):
+    for text in leftovers.describe_killed(f"{home}/.claudebox"):
         console.warn(text)
     if not found:
         console.note("nothing was recorded" + (" for this project" if wanted.project else "") + " that fits")
@@ -96,8 +101,8 @@ def permitting(line: Line) -> str:
 
 def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Wanted:
     workdir = current_directory()
-    repository = git.find_repository(workdir, os.getuid(), home, environ)
-    project = state.locate(home, repository.main if repository else workdir).name
+    repository = git_facts.find_repository(workdir, os.getuid(), home, environ)
+    project = base_state.locate(home, repository.main if repository else workdir).name
     wanted = Wanted(project)
     for word in words:
         if word == "all":
@@ -114,17 +119,6 @@ def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Wante
         else:
             wanted = wanted.replace(host=word.lower())
     return wanted
-
-
-def records(directory: str, project: str = "") -> list[str]:
-    """Return the names of the records, oldest first."""
-    try:
-        names = os.listdir(directory)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise ClaudeboxError(f"`{directory}` cannot be read: {error.strerror}") from None
-    return sorted(name for name in names if name.endswith(session_log.SUFFIX) and f"-{project}" in name)
 
 
 class _Following(NamedTuple):
@@ -230,3 +224,61 @@ def _moment(value: object) -> str:
 
 def _number(value: object) -> int:
     return int(value) if isinstance(value, int | float) and abs(value) < 1 << 62 else 0
+
+
+# `--usage`: what the model has cost, by project and day, from the logs that are kept.
+
+
+_TITLES = ("day", "project", "sessions", "answers", "input", "output", "cached", "dollars")
+
+
+def show_spending(environ: dict[str, str], settings: Settings) -> int:
+    """Print a row for each day and project."""
+    if settings.words:
+        raise ClaudeboxError(f"`--usage` takes no word, not `{settings.words[0]}`")
+    directory = f"{current_home(environ)}/.claudebox/{report_log.DIRECTORY}"
+    rows = _rows(directory)
+    if settings.on("json"):
+        console.write([json.dumps(rows, ensure_ascii=True)], descriptor=1)
+        return 0
+    if not rows:
+        console.note("no answer of a model was counted; the broker counts them where it holds the credential")
+        return 0
+    table = (_TITLES, *(_shown(row) for row in rows))
+    console.write(console.table(table, right=range(2, len(_TITLES))), descriptor=1)
+    console.write([f"dollars by the prices of {prices.AS_OF}; `?`: a model without a price"], descriptor=1)
+    if missing := sum(row["missing"] for row in rows):
+        console.warn(f"the logs of {missing} sessions do not tell everything that was spent; see their receipts")
+    return 0
+
+
+def _rows(directory: str) -> list[dict[str, Any]]:
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for name in records(directory):
+        lines = read_lines(directory, name)
+        start = next((line for line in lines if line.get("kind") == "start"), {})
+        project, sessions = str(start.get("project", "")), set[tuple[str, str]]()
+        for line in lines:
+            if line.get("kind") != "usage" or not isinstance(line.get("time"), int | float):
+                continue
+            key = time.strftime("%Y-%m-%d", time.localtime(line["time"])), project
+            row = found.setdefault(
+                key, {"day": key[0], "project": project, "sessions": 0, "missing": 0, **sum_usage(())}
+            )
+            for part, amount in sum_usage((line,)).items():
+                row[part] += amount
+            sessions.add(key)
+        doubtful = bool(find_doubts(lines))
+        for key in sessions:
+            found[key]["sessions"] += 1
+            found[key]["missing"] += doubtful
+    return [found[key] for key in sorted(found)]
+
+
+def _shown(row: dict[str, Any]) -> tuple[str, ...]:
+    unknown = "?" if row["unpriced"] else ""
+    return (
+        row["day"], os.path.basename(row["project"]) or "?", str(row["sessions"]),
+        str(row["answers"]), str(row["input"]), str(row["output"]), str(row["cached"]),
+        prices.as_dollars(row["price"]) + unknown,
+    )  # fmt: skip

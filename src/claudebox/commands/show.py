@@ -7,10 +7,11 @@ import os
 import shutil
 import stat
 
-from claudebox import console, state
-from claudebox.errors import ClaudeboxError
-from claudebox.facts.host import current_home
-from claudebox.files import Closing, open_beneath
+from claudebox.base import console
+from claudebox.base import state as base_state
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import Closing, open_beneath
+from claudebox.host.machine import current_home
 
 
 def run(environ: dict[str, str], words: tuple[str, ...]) -> int:
@@ -23,7 +24,7 @@ def run(environ: dict[str, str], words: tuple[str, ...]) -> int:
     place = f"{home}/.claudebox/drop"
     directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY) if os.path.islink(place) else -1
     if directory < 0:
-        directory = state.open_state(f"{home}/.claudebox", "drop")
+        directory = base_state.open_state(f"{home}/.claudebox", "drop")
     with Closing(directory):
         for word in words:
             name = _copy(word, directory)

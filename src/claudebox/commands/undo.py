@@ -6,34 +6,38 @@ import difflib
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
 
-from claudebox import console, session, state
+from claudebox import session
+from claudebox.base import console
+from claudebox.base import state as base_state
+from claudebox.base.console import clean, paint
+from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
+from claudebox.base.files import open_beneath, read_at
 from claudebox.commands.git_import import find_tools
-from claudebox.config.model import UndoRequest
-from claudebox.config.settings import merge
-from claudebox.console import clean, paint
-from claudebox.errors import DECLINED, FAILED, ClaudeboxError
-from claudebox.facts import git, programs
-from claudebox.facts.host import current_directory, current_home
-from claudebox.files import open_beneath, read_at
-from claudebox.launch.live_sessions import Presence
-from claudebox.report import killed, leftovers
-from claudebox.undo import repositories, restore
-from claudebox.undo.compare import Comparison, find_changed_meanwhile, find_changes
-from claudebox.undo.look import Scan
-from claudebox.undo.repositories import RefComparison
-from claudebox.undo.session import find_skipped
+from claudebox.git import facts as git_facts
+from claudebox.host import programs
+from claudebox.host.machine import current_directory, current_home
+from claudebox.report import leftovers
+from claudebox.run.live_sessions import Presence
+from claudebox.settings.layers import merge
+from claudebox.settings.records import UndoRequest
+from claudebox.undo import refs as undo_refs
+from claudebox.undo import restore
+from claudebox.undo.manifest import Comparison, find_changed_meanwhile, find_changes
+from claudebox.undo.refs import RefComparison
+from claudebox.undo.snapshot import find_skipped
 from claudebox.undo.store import UNDO, SnapshotStore
+from claudebox.undo.walker import Scan
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from claudebox.config.settings import Settings
-    from claudebox.launch.git_sandbox import Tools
-    from claudebox.undo.compare import PathChange
-    from claudebox.undo.manifest import KeptEntry, Snapshot
-    from claudebox.undo.repositories import RefMove
+    from claudebox.git.sandbox import Tools
+    from claudebox.settings.layers import Settings
+    from claudebox.undo.manifest import KeptEntry, PathChange, Snapshot
+    from claudebox.undo.refs import RefMove
+
 
 _MOST_LINES = 40
 _MOST_TEXT = 1 << 20  # bytes of a file that is compared line by line
@@ -51,10 +55,10 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         console.warn(f"{error.message}: going on without")
         settings = merge(flags, environ)
     wanted = session.decide_policy(settings.replace(words=()), environ).undo or UndoRequest()
-    repository = git.find_repository(workdir, os.getuid(), home, environ)
-    instance = state.locate(home, repository.main if repository else workdir)
+    repository = git_facts.find_repository(workdir, os.getuid(), home, environ)
+    instance = base_state.locate(home, repository.main if repository else workdir)
     undoing = flags.on("undo")
-    if not undoing and flags.words and killed.acknowledge(instance, flags.words[0], workdir):
+    if not undoing and flags.words and leftovers.acknowledge(instance, flags.words[0], workdir):
         return 0
     leftovers.catch_up(instance, (workdir,))
     directory = f"{instance.directory}/undo"
@@ -76,7 +80,7 @@ class _Undo:
     """A session by its start and its end, and the project as it is."""
 
     def __init__(
-        self, name: str, start: Snapshot, wanted: UndoRequest, store: SnapshotStore, instance: state.Instance
+        self, name: str, start: Snapshot, wanted: UndoRequest, store: SnapshotStore, instance: base_state.Instance
     ) -> None:
         self._name, self._start, self._wanted, self._store, self._instance = name, start, wanted, store, instance
         self._end = store.read_end(name)
@@ -155,7 +159,7 @@ class _Undo:
         if asking:  # what came while the question stood was not part of it
             shown, now = now, self._look(keep=True)
             held = find_changed_meanwhile(shown, now)
-            stays = {(row.real, row.name) for row in repositories.compare_refs(shown, now)}
+            stays = {(row.real, row.name) for row in undo_refs.compare_refs(shown, now)}
             comparison, refs = self._compare(now, both=both, held=held), RefComparison(start, self._end, now, stays)
         present = f"{_moment()}-{self._instance.name}-{os.getpid()}{UNDO}"
         self._store.write_snapshot(present, now)
@@ -169,12 +173,12 @@ class _Undo:
         kept_here = {real for real, _ in stays}
         moves = tuple(row for row in wanted if row in refs.back or row.real not in kept_here)
         problems |= {row.name: "it was changed while the question stood, and stays" for row in {*wanted} - {*moves}}
-        problems |= repositories.put_back(tools, self._store, start, now, moves)
+        problems |= undo_refs.put_back(tools, self._store, start, now, moves)
         after = self._look(keep=True)
         self._store.write_end(present, after)
         for path in comparison.find_missed(after):
             problems.setdefault(path, "it is not as it was")
-        for move in repositories.compare_refs(start, after):
+        for move in undo_refs.compare_refs(start, after):
             if (move.real, move.name) in {(row.real, row.name) for row in moves}:
                 problems.setdefault(f"{move.real} {move.name}", "it is not as it was")
         self._store.prune(self._wanted.keep + 1)
@@ -211,7 +215,7 @@ class _Undo:
         scan = Scan(start.root, store, known, most=max(start.most, wanted.most), names=names,
                     skipped=find_skipped(start, self._instance.directory))  # fmt: skip
         scan.told = lambda done, every: _tell("read", done, every)
-        return scan.run(repositories.read_present(start, store.keep_bytes if store is not None else None))
+        return scan.run(undo_refs.read_present(start, store.keep_bytes if store is not None else None))
 
 
 def _tell(what: str, done: int, every: int) -> None:

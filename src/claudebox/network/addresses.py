@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from sys import byteorder
 
-from claudebox.network import prefixes
+from claudebox.base import addresses
+from claudebox.base.syscalls import socket
 from claudebox.network.nftables import attributes
-from claudebox.syscalls import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.network.prefixes import Prefix
+    from claudebox.base.addresses import Prefix
+
 
 GET_ADDRESSES, GET_ROUTES = 22, 26
 # Bodies of the requests: any family.
@@ -39,7 +40,7 @@ def surroundings(messages: Iterable[tuple[int, bytes]]) -> tuple[set[Prefix], se
             fields = {name: value for name, _, value in attributes(body[8:])}
             for value in (fields.get(_PEER), fields.get(_LOCAL)):
                 if value is not None and len(value) == size:
-                    near |= {(value, size * 8), prefixes.network(value, length)}
+                    near |= {(value, size * 8), addresses.network(value, length)}
             value = fields.get(_LOCAL, fields.get(_PEER, b""))  # with both, the first is somebody at the other end
             own |= {(value, size * 8)} if len(value) == size else set()
         elif kind == _NEW_ROUTE:
@@ -49,9 +50,9 @@ def surroundings(messages: Iterable[tuple[int, bytes]]) -> tuple[set[Prefix], se
             led = _is_led(fields.keys()) and all(map(_is_led, _next_hops(fields.get(_MULTIPATH, b""))))
             destination = fields.get(_DESTINATION, bytes(size))
             if route in (_UNICAST, _LOCAL_ROUTE) and not led and not flags & _CLONED and len(destination) == size:
-                (own if route == _LOCAL_ROUTE else near).add(prefixes.network(destination, length))
+                (own if route == _LOCAL_ROUTE else near).add(addresses.network(destination, length))
     near -= own
-    return set(filter(prefixes.neighbourhood, own)), set(filter(prefixes.neighbourhood, near))
+    return set(filter(addresses.neighbourhood, own)), set(filter(addresses.neighbourhood, near))
 
 
 def _is_led(kinds: Iterable[int]) -> bool:

@@ -6,12 +6,13 @@ import errno
 import os
 from sys import byteorder
 
+from claudebox.base.syscalls import socket
 from claudebox.network import nftables
-from claudebox.syscalls import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 ROUTE, NETFILTER = 0, 12
 # Addresses and routes of both families. What the kernel says about them while we look is not lost: the socket keeps it.

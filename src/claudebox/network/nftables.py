@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from sys import byteorder
 
-from claudebox.network import prefixes as barred
-from claudebox.syscalls import socket
-from claudebox.values import Value
+from claudebox.base import addresses
+from claudebox.base.records import Value
+from claudebox.base.syscalls import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.network.prefixes import Prefix
-    from claudebox.plan.network_model import Ranges
+    from claudebox.base.addresses import Prefix
+    from claudebox.network.records import Ranges
+
 
 TABLE = "claudebox"
 OUT, MACHINE, NEAR, REFUSE = "out", "machine", "near", "refuse"
@@ -76,7 +77,7 @@ def chains(families: Iterable[int]) -> tuple[Chain, ...]:
 
 def fixed(ranges: Ranges, forwarder: str, families: Iterable[int]) -> Iterator[Rule]:
     """Yield the rules of the plan's ranges; only the forwarder of names is excepted, and only for names."""
-    dns = barred.parse_prefix(forwarder)
+    dns = addresses.parse_prefix(forwarder)
     for family in families:
         size = 4 if family == socket.AF_INET else 16
 
@@ -97,7 +98,7 @@ def fixed(ranges: Ranges, forwarder: str, families: Iterable[int]) -> Iterator[R
         yield from _closed(ranges, family, always=True)
         yield out(_verdict(_JUMP, MACHINE))
         for row in ranges.opened:
-            place = barred.parse_prefix(row.prefix)
+            place = addresses.parse_prefix(row.prefix)
             if len(place[0]) != size:
                 continue
             if not row.port:
@@ -109,17 +110,17 @@ def fixed(ranges: Ranges, forwarder: str, families: Iterable[int]) -> Iterator[R
         yield out(_verdict(_JUMP, NEAR))
         yield from _closed(ranges, family, always=False)
         for opened in ranges.open6 if family == socket.AF_INET6 else ("0.0.0.0/0",):
-            yield out(*_destination(barred.parse_prefix(opened)), _verdict(_ACCEPT))
+            yield out(*_destination(addresses.parse_prefix(opened)), _verdict(_ACCEPT))
         yield out(_verdict(_GOTO, REFUSE))
 
 
 def _closed(ranges: Ranges, family: int, *, always: bool) -> Iterator[Rule]:
     """Yield the rules against ranges of one family, NAT64's form of the others too."""
     for row in ranges.barred:
-        prefix = barred.parse_prefix(row.prefix)
+        prefix = addresses.parse_prefix(row.prefix)
         if row.always != always or (len(prefix[0]) == 16 and family == socket.AF_INET):
             continue
-        wide = barred.embedded(prefix) if len(prefix[0]) == 4 and family == socket.AF_INET6 else prefix
+        wide = addresses.embedded(prefix) if len(prefix[0]) == 4 and family == socket.AF_INET6 else prefix
         yield Rule(family, OUT, (*_destination(wide), _verdict(_GOTO, REFUSE)))
 
 
@@ -136,7 +137,7 @@ def machine(prefixes: Iterable[Prefix], families: Iterable[int], chain: str) -> 
         if len(prefix[0]) == 4:
             yield Rule(socket.AF_INET, chain, (*_destination(prefix), _verdict(_GOTO, REFUSE)))
         if socket.AF_INET6 in families:
-            wide = barred.embedded(prefix) if len(prefix[0]) == 4 else prefix
+            wide = addresses.embedded(prefix) if len(prefix[0]) == 4 else prefix
             yield Rule(socket.AF_INET6, chain, (*_destination(wide), _verdict(_GOTO, REFUSE)))
 
 
@@ -285,7 +286,7 @@ def _destination(prefix: Prefix) -> tuple[bytes, ...]:
     if length == size * 8:
         return load, _equals(packed)
     registers = attribute(1, _number(1)) + attribute(2, _number(1)) + attribute(3, _number(size))
-    mask = _nest(4, attribute(1, barred.netmask(prefix))) + _nest(5, attribute(1, bytes(size)))
+    mask = _nest(4, attribute(1, addresses.netmask(prefix))) + _nest(5, attribute(1, bytes(size)))
     return load, _expression("bitwise", registers + mask), _equals(packed)
 
 

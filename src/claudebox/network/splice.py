@@ -14,11 +14,12 @@ import resource
 import select
 import time
 
-from claudebox.syscalls import signal, socket
+from claudebox.base.syscalls import signal, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 _LOOPBACKS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _CHUNK = 1 << 19

@@ -6,17 +6,18 @@ user decides about; what claudebox makes itself and what shells set is not among
 
 from __future__ import annotations
 
-from claudebox.console import clean, lay_out, list_some, paint, shorten
-from claudebox.plan import network
-from claudebox.plan.model import GIT_TOKEN
-from claudebox.tables import agent
-from claudebox.tables.secret_patterns import name_looks_secret
+from claudebox.agent import claude
+from claudebox.base.console import clean, lay_out, list_some, paint, shorten
+from claudebox.network import plan as network_plan
+from claudebox.plan.records import GIT_TOKEN
+from claudebox.tables.secrets import name_looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.plan.model import Plan
+    from claudebox.plan.records import Plan
+
 
 _UNCHOSEN = (
     "nobody has chosen a network yet, so that everything which this machine reaches is open: start claudebox on a "
@@ -96,7 +97,7 @@ def describe_news(plan: Plan, before: frozenset[str] | None) -> str:
 def decided(plan: Plan) -> tuple[str, ...]:
     """Return what a user decides about, each as a sentence that can be printed and kept."""
     found = [f"network {plan.policy.network}"]
-    found += [f"reaching {line}" for line in network.opened(plan)]
+    found += [f"reaching {line}" for line in network_plan.opened(plan)]
     for row in plan.mounts:
         if row.role in ("asked", "toolchain") and row.kind in ("bind", "ro-bind"):
             found.append(f"{'writing' if row.writable else 'reading'} {row.dest}")
@@ -133,7 +134,7 @@ def _writes(plan: Plan) -> str:
 
 
 def _network(plan: Plan) -> str:
-    first, *rest = network.described(plan)
+    first, *rest = network_plan.described(plan)
     tier, _, meaning = first.partition(": ")
     told = paint(tier, "yellow") if plan.policy.tier.shared else paint(tier, "bold")
     nix = (f"Nix: {_nix(plan)}",) if plan.nix is not None else ()
@@ -141,7 +142,7 @@ def _network(plan: Plan) -> str:
 
 
 def _nix(plan: Plan) -> str:
-    from claudebox.plan.nix_access import described
+    from claudebox.nix.plan import described
 
     return described(plan.nix) if plan.nix is not None else ""
 
@@ -172,7 +173,7 @@ def _entering(plan: Plan) -> Iterator[str]:
     if _has_git_token(plan):
         yield "a token for git"
     for mount in plan.mounts:
-        if mount.dest == f"{agent.LOGIN_INSIDE}/store" and mount.kind == "ro-bind":
+        if mount.dest == f"{claude.LOGIN_INSIDE}/store" and mount.kind == "ro-bind":
             yield clean(mount.reason)
     for kind, name in plan.inherited:
         if kind.startswith("variable") and name_looks_secret(name):
@@ -185,9 +186,9 @@ def _has_git_token(plan: Plan) -> bool:
 
 def _outside(plan: Plan) -> Iterator[str]:
     if plan.broker is not None:
-        from claudebox.plan import broker
+        from claudebox.broker import plan as broker_plan
 
-        yield from broker.described(plan)
+        yield from broker_plan.described(plan)
     for row in plan.variables:
         if row.secret and row.fetched is not None:
             yield f"{row.name} is {row.note}"

@@ -2,33 +2,89 @@
 
 from __future__ import annotations
 
-from claudebox.errors import ClaudeboxError
-from claudebox.plan import (
-    bwrap_args,
-    claude_code,
-    environment,
-    git,
-    masking,
-    mount_checks,
-    mounts,
-    network,
-    project,
-    sandbox_md,
-    seccomp,
-    storage,
-    warnings,
-)
-from claudebox.plan.model import Mount, Plan, Provision
-from claudebox.tables import agent, bwrap
+from claudebox.agent import claude
+from claudebox.agent import plan as agent_plan
+from claudebox.base.errors import ClaudeboxError
+from claudebox.git import plan as git_plan
+from claudebox.host import bubblewrap
+from claudebox.network import plan as network_plan
+from claudebox.plan import bwrap, masking, mount_checks, sandbox_md, seccomp
+from claudebox.plan import environment as plan_environment
+from claudebox.plan import mounts as plan_mounts
+from claudebox.plan import protected as plan_protected
+from claudebox.plan import storage as plan_storage
+from claudebox.plan.records import Mount, Plan, Provision, Variable
+from claudebox.plan.tools import _NAMED, _caches, _kept, _path, _toolchains
+from claudebox.settings.records import named
+from claudebox.tables.tools import TOOLCHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from claudebox.config.model import Policy
-    from claudebox.facts.host import Host
-    from claudebox.plan.model import GroupLimits
-    from claudebox.plan.network_model import Broker, Link
+    from claudebox.host.gather import Host
+    from claudebox.network.records import Broker, Link
+    from claudebox.plan.records import GroupLimits
+    from claudebox.settings.records import Policy, SecretRequest
+
+
+# What a plan leaves open, in sentences for the audit.
+
+
+def describe(policy: Policy, host: Host, held: str) -> Iterable[str]:
+    """Return what the user should know before saying yes."""
+    if not host.hostname:
+        yield "the name of this machine is visible inside: a filter of system calls forbids to give the sandbox its own"
+    if host.landlock < 6 and policy.tier.shared:
+        yield (
+            "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier "
+            f"{policy.network}"
+        )
+    if policy.allow_userns:
+        useless = ", and root cannot even make one: the kernel wants capabilities for that" if host.uid == 0 else ""
+        yield f"user namespaces are allowed inside: more of the kernel can be attacked{useless}"
+    if policy.unsafe_mounts and policy.mounts:
+        yield "--unsafe-mounts: mounts were not checked for what they expose"
+    yield from git_plan.warnings(policy, host)
+    model = policy.program == "client" and not policy.command and not held
+    of_network = [*network_plan.warnings(policy, host, needed=claude.API_HOST if model else "")]
+    if held:
+        from claudebox.broker import plan as broker_plan
+
+        of_network += broker_plan.warnings(policy, host)
+    yield from dict.fromkeys(of_network)
+    yield from plan_protected.warnings(policy, host)
+    yield from masking.warnings(policy, host)
+    yield from masking.socket_warnings(host)
+    yield from _secret_warnings(policy, host)
+    for request in policy.names:
+        if request.name not in host.environ and request.origin.startswith("--"):
+            yield f"{request.origin}: {request.name} is not set on the host"
+
+
+def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
+    held = {secret.env for secret in host.held_secrets}
+    missing = [secret for secret in policy.secrets if secret.env not in held]
+    if missing and policy.tier.isolated:
+        names = ", ".join(secret.env for secret in missing)
+        tier = policy.network
+        yield f"secrets ({names}) are for hosts, and tier {tier} reaches no host: their variables are not set inside"
+        return
+    reached = {(secret.env, place) for secret in host.held_secrets for place in secret.hosts}
+    if policy.tier.listed:
+        for secret in policy.secrets:
+            closed = [named(place) for place in secret.hosts if (secret.env, place) not in reached]
+            if closed and (secret.env in held or _is_set(secret, host)):
+                yield f"{secret.origin}: {', '.join(closed)} is not among the domains that are allowed"
+        missing = [secret for secret in missing if not _is_set(secret, host)]
+    for secret in missing:
+        yield f"{secret.origin}: {secret.source} is not set on the host, so {secret.env} is not set inside"
+
+
+def _is_set(secret: SecretRequest, host: Host) -> bool:
+    kind, _, name = secret.source.partition(":")
+    return kind != "env" or bool(host.environ.get(name))
+
 
 _FILES = frozenset(("file", "symlink", "copy", "mask", "socket", "late"))
 _RANK = {"mask": 2, "empty": 2, "copy": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, for the same place
@@ -36,7 +92,7 @@ _RANK = {"mask": 2, "empty": 2, "copy": 2, "bind": 1, "tmpfs": 1}  # hide > writ
 
 def make_plan(policy: Policy, host: Host) -> Plan:
     """Return the plan, or say what stands in its way."""
-    host = project.settle(policy, host)
+    host = plan_protected.settle(policy, host)
     _check_bwrap(host)
     mount_checks.check_home(host)
     mount_checks.check_workdir(host)
@@ -50,12 +106,12 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     extra = _provision(policy, host)
     held = host.credential if policy.brokered else ""  # decided here and nowhere else; the plan carries it
     broker, brokered = _broker(policy, host, held)
-    made = () if policy.command else tuple(claude_code.plan_variables(host, held, policy.words))
-    variables = environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
+    made = () if policy.command else tuple(agent_plan.plan_variables(host, held, policy.words))
+    variables = plan_environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
     rows = _rows(policy, host, held, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
-    own_git = git.plan_own(policy, host)
-    checkouts = (f"{git.CHECKOUTS}/{row.name}" for row in host.empty_submodules)
-    kept = (*storage.kept(policy, host), *extra.kept, *(f"git/{own.name}/own" for own in own_git), *checkouts)
+    own_git = git_plan.plan_own(policy, host)
+    checkouts = (f"{git_plan.CHECKOUTS}/{row.name}" for row in host.empty_submodules)
+    kept = (*plan_storage.kept(policy, host), *extra.kept, *(f"git/{own.name}/own" for own in own_git), *checkouts)
     group, limited = _limits(policy, host)
     return Plan(
         policy=policy,
@@ -66,7 +122,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         workdir=host.workdir.real,
         start=policy.start or host.workdir.real,
         command=(*extra.prefix, *_command(policy, host)),
-        gate=bwrap_args.gate(host, policy.start or host.workdir.real),
+        gate=bwrap.gate(host, policy.start or host.workdir.real),
         directory=host.instance.directory,
         seccomp=program,
         scoped=scoped,
@@ -76,10 +132,10 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         sizes="--size" in host.bwrap.options,
         link=_link(policy, host),
         hostname=host.hostname,
-        warnings=(*warnings.describe(policy, host, held), *extra.warnings),
+        warnings=(*describe(policy, host, held), *extra.warnings),
         notes=(*_notes(policy, host), *limited),
-        withheld=environment.withheld(host, variables),
-        path_outside=environment.path_outside(host, variables),
+        withheld=plan_environment.withheld(host, variables),
+        path_outside=plan_environment.path_outside(host, variables),
         exposed=masking.find_exposed(host),
         inherited=host.inherited,
         state=(
@@ -92,31 +148,31 @@ def make_plan(policy: Policy, host: Host) -> Plan:
             *(row.source for row in rows if row.role == "scratch"),
         ),
         sockets_elsewhere=host.sockets_elsewhere,
-        stubs=(*project.stubs(policy, host), *git.stubs(policy, host)),
-        mountpoints=claude_code.mountpoints(policy, host),
+        stubs=(*plan_protected.stubs(policy, host), *git_plan.stubs(policy, host)),
+        mountpoints=agent_plan.mountpoints(policy, host),
         kept=kept,
         nix=extra.nix,
         relay=extra.relay,
         secrets=host.held_secrets,
         broker=broker,
         git=own_git,
-        caches=storage.find_caches(policy, host),
-        scratch=storage.find_scratch(policy, host),
+        caches=plan_storage.find_caches(policy, host),
+        scratch=plan_storage.find_scratch(policy, host),
         group=group,
         undo=policy.undo and policy.undo.replace(directory=f"{host.instance.directory}/undo"),
     )
 
 
 def _notes(policy: Policy, host: Host) -> tuple[str, ...]:
-    return tuple(claude_code.notes(host)) if policy.program == "client" and not policy.command else ()
+    return tuple(agent_plan.notes(host)) if policy.program == "client" and not policy.command else ()
 
 
 def _limits(policy: Policy, host: Host) -> tuple[GroupLimits | None, tuple[str, ...]]:
     if policy.limits is None:
         return None, ()
-    from claudebox.plan import limits
+    from claudebox.plan import limits as plan_limits
 
-    return limits.plan_group(policy.limits, host), (f"limits: {limits.spell_limits(policy.limits)}",)
+    return plan_limits.plan_group(policy.limits, host), (f"limits: {plan_limits.spell_limits(policy.limits)}",)
 
 
 def _provision(policy: Policy, host: Host) -> Provision:
@@ -126,43 +182,41 @@ def _provision(policy: Policy, host: Host) -> Provision:
     )  # fmt: skip
     if not any(asked) and policy.nix in ("auto", "off"):
         return Provision()
-    from claudebox.plan import extras
 
-    return extras.plan_extras(policy, host)
+    return plan_extras(policy, host)
 
 
 def _link(policy: Policy, host: Host) -> Link | None:
     if policy.tier.shared:
         return None
-    from claudebox.plan import own_network
 
-    link = own_network.plan_link(policy, host)
+    link = network_plan.plan_link(policy, host)
     if not host.held_secrets or link is None:
         return link
-    from claudebox.plan import secrets
+    from claudebox.broker import plan as broker_plan
 
-    return link.replace(served=(*link.served, *secrets.served(policy, host)))
+    return link.replace(served=(*link.served, *broker_plan.served(policy, host)))
 
 
 def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Provision]:
-    cloud = any(name in host.environ for name, *_ in agent.CLOUDS)
-    needed = (held, policy.tier.listed, host.held_secrets, any(policy.budget), network.has_proxy(host.environ))
+    cloud = any(name in host.environ for name, *_ in claude.CLOUDS)
+    needed = (held, policy.tier.listed, host.held_secrets, any(policy.budget), network_plan.has_proxy(host.environ))
     if not any(needed) and not cloud:
         return None, Provision()
-    from claudebox.plan import broker as brokerage
+    from claudebox.broker import plan as broker_plan
 
-    return brokerage.plan(policy, host, held), brokerage.provide(policy, host, held)
+    return broker_plan.plan(policy, host, held), broker_plan.provide(policy, host, held)
 
 
 def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advice: Iterable[str]) -> tuple[Mount, ...]:
-    of_client = () if policy.command else claude_code.plan_mounts(policy, host, held)
-    texts = (sandbox_md.PATH, f"{agent.MANAGED}/CLAUDE.md")
+    of_client = () if policy.command else agent_plan.plan_mounts(policy, host, held)
+    texts = (sandbox_md.PATH, f"{claude.MANAGED}/CLAUDE.md")
     own: tuple[Mount, ...] = (
-        *mounts.plan_mounts(policy, host),
-        *storage.plan_mounts(policy, host),
+        *plan_mounts.plan_mounts(policy, host),
+        *plan_storage.plan_mounts(policy, host),
         *of_client,
-        *project.plan_mounts(policy, host),
-        *git.plan_mounts(policy, host),
+        *plan_protected.plan_mounts(policy, host),
+        *git_plan.plan_mounts(policy, host),
         *masking.plan_mounts(policy, host),
         *extra,
         *(Mount(path, "file", "tells the agent where it is", mode=0o644) for path in texts),
@@ -175,7 +229,7 @@ def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advic
         _check_taken(own, asked, host)
     rows = arrange((*own, *asked))
     rows = arrange((*rows, *masking.mask_sockets(policy, host, rows))) if host.sockets else rows
-    rows = arrange((*rows, *mounts.plan_spelling(host, rows))) if host.linked else rows
+    rows = arrange((*rows, *plan_mounts.plan_spelling(host, rows))) if host.linked else rows
     text = sandbox_md.describe(policy, tuple(row for row in rows if row.dest not in texts), advice)
     memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
     contents = dict(zip(texts, (text, memory), strict=True))
@@ -251,11 +305,11 @@ def _parts(path: str) -> list[str]:
 def _check_bwrap(host: Host) -> None:
     if host.bwrap.problem:
         raise ClaudeboxError(host.bwrap.problem, hint=host.bwrap.remedy)
-    missing = [option for option in bwrap.NEEDED if option not in host.bwrap.options]
+    missing = [option for option in bubblewrap.NEEDED if option not in host.bwrap.options]
     if missing:
         raise ClaudeboxError(
             f"`{host.bwrap.path}` does not know {', '.join(f'`{option}`' for option in missing)}",
-            hint=f"install bubblewrap {bwrap.LEAST} or newer",
+            hint=f"install bubblewrap {bubblewrap.LEAST} or newer",
         )
 
 
@@ -275,5 +329,99 @@ def _command(policy: Policy, host: Host) -> tuple[str, ...]:
         return (*policy.command, *policy.words)
     if host.client is None:
         raise host.client_problem or ClaudeboxError("`claude` was not found")
-    servers = (f"--mcp-config={agent.MCP_FILE}",) if host.mcp_servers and policy.words[:1] != ("mcp",) else ()
-    return (agent.PROGRAM, *agent.ALWAYS, *servers, *policy.words)
+    servers = (f"--mcp-config={claude.MCP_FILE}",) if host.mcp_servers and policy.words[:1] != ("mcp",) else ()
+    return (claude.PROGRAM, *claude.ALWAYS, *servers, *policy.words)
+
+
+def plan_extras(policy: Policy, host: Host) -> Provision:
+    """Return everything that is added."""
+    caches = _caches(policy)
+    nix = _nix(policy, host)
+    device, own = _devices(policy, host), _wrappers(policy, host)
+    path = (*_asked(host), *nix.path, *device.path, *(host.toolchains.path if host.toolchains else ()))
+    return nix.replace(
+        mounts=(
+            *_toolchains(host), *_kept(policy, host), *_credential(policy, host), *device.mounts, *own.mounts,
+            *nix.mounts,
+        ),
+        variables=(
+            *_variables(policy, host, caches), *device.variables, *own.variables, *nix.variables,
+            *_path(host, path, packages=nix.packages),
+        ),
+        kept=(*(f"home/{name}" for name in policy.kept_names), *nix.kept),
+        warnings=(*_warnings(policy, host), *device.warnings, *own.warnings, *nix.warnings),
+        advice=(*device.advice, *nix.advice),
+    )  # fmt: skip
+
+
+def _nix(policy: Policy, host: Host) -> Provision:
+    """Return what Nix adds, or refuse what was asked for in vain."""
+    if host.nix is not None:
+        from claudebox.nix import plan as nix_plan
+
+        return nix_plan.provide(policy, host, host.nix)
+    asked = [(policy.nix_origin, "the daemon")] if policy.nix in ("daemon", "relay") else []
+    asked += [(policy.devshell, "a dev shell")] if policy.devshell else []
+    asked += [(request.origin, f"the package `{request.name}`") for request in policy.packages]
+    if asked and not (policy.packages and policy.packages_optional):
+        origin, what = asked[0]
+        raise ClaudeboxError(
+            f"`{origin}`: {what} needs Nix, and there is none on this machine",
+            hint="install Nix, or the programs in /usr; see `--toolchain` for those in your home",
+        )
+    warnings = [f"{origin}: {what} needs Nix, and there is none on this machine" for origin, what in asked]
+    return Provision(warnings=tuple(warnings))
+
+
+def _devices(policy: Policy, host: Host) -> Provision:
+    if host.tools.devices is None:
+        return Provision()
+    from claudebox.plan import tools as plan_tools
+
+    return plan_tools.plan_devices(policy, host, host.tools.devices)
+
+
+def _wrappers(policy: Policy, host: Host) -> Provision:
+    if host.tools.browsers is None:
+        return Provision()
+    from claudebox.plan import tools as plan_tools
+
+    return plan_tools.plan_wrappers(policy, host)
+
+
+def _asked(host: Host) -> Iterator[str]:
+    """Yield the directories of PATH that were asked for, by the names that they have inside."""
+    for row in host.tools.program_directories:
+        fact = host.sources[row.source]
+        yield (fact.real if mount_checks.is_visible(fact, host) else fact.path) + row.below
+
+
+def _credential(policy: Policy, host: Host) -> Iterator[Mount]:
+    if policy.credential is not None:
+        yield from git_plan.plan_credential_mounts(policy.credential, host)
+
+
+def _variables(policy: Policy, host: Host, caches: dict[str, str]) -> Iterator[Variable]:
+    for request in policy.toolchains:
+        for variable, place in TOOLCHAINS[request.name].variables:
+            yield Variable(variable, f"{host.home}/{place}", "claudebox", f"toolchain {request.name}")
+    place = plan_storage.caches_inside(policy, host) or f"{host.home}/.cache"
+    for variable, name in caches.items():
+        yield Variable(variable, f"{place}/{name}", "claudebox", "where this program keeps its cache")
+
+
+def _warnings(policy: Policy, host: Host) -> Iterator[str]:
+    for request in policy.toolchains:
+        places = TOOLCHAINS[request.name].programs
+        found = {dest for _, dest, _ in host.toolchains.programs} if host.toolchains is not None else set()
+        if not found.intersection(f"{host.home}/{place}" for place in places):
+            named = ", ".join(f"~/{place}" for place in places[:_NAMED]) + (", ..." if len(places) > _NAMED else "")
+            yield f"{request.origin}: nothing of toolchain {request.name} is in your home (looked for {named})"
+    for row in host.tools.program_directories:
+        shown = [request.source for request in policy.mounts]
+        strays = [path for path in row.strays if not any(mount_checks.covers(place, path) for place in shown)]
+        if strays:
+            origin = policy.mounts[shown.index(row.source)].origin
+            yield f"{origin} {row.source}: programs there are links to {', '.join(strays[:3])}, which is not inside"
+    if policy.credential is not None and not host.git_token:
+        yield f"{policy.credential.origin}: {policy.credential.token} is not set, git inside cannot log in"

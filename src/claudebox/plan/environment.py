@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from claudebox import __version__
-from claudebox.errors import ClaudeboxError
-from claudebox.plan import network, storage
-from claudebox.plan.model import Fetched, Variable, placeholder_key
-from claudebox.tables import agent, inside, secret_patterns
+from claudebox.base.errors import ClaudeboxError
+from claudebox.network import plan as network_plan
+from claudebox.plan import storage as plan_storage
+from claudebox.plan.records import Fetched, Variable, placeholder_key
+from claudebox.tables import environment as tables_environment
+from claudebox.tables import inside as tables_inside
+from claudebox.tables import secrets as tables_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.config.model import Policy
-    from claudebox.facts.host import Host
+    from claudebox.host.gather import Host
+    from claudebox.settings.records import Policy
 
-_ALL_AUTHORITIES = ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *inside.AUTHORITIES)
+
+_ALL_AUTHORITIES = ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *tables_environment.AUTHORITIES)
 
 
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
-    own = (*_made(host), *_certificates(host), *storage.plan_variables(policy, host), *_without_repository(host))
-    rows = {row.name: row for row in (*own, *network.plan_variables(policy, host), *made)}
-    for name, reason, rule in inside.PASSED:
+    own = (*_made(host), *_certificates(host), *plan_storage.plan_variables(policy, host), *_without_repository(host))
+    rows = {row.name: row for row in (*own, *network_plan.plan_variables(policy, host), *made)}
+    for name, reason, rule in tables_environment.PASSED:
         if name in host.environ and name not in rows and _is_harmless(name, rule, host):
             rows[name] = _from_host(name, host.environ[name], "host", reason)
     rows |= {row.name: row for row in _placeholders(host, rows)}
-    fulfilled = {*inside.AUTHORITIES, inside.NPM_AUTHORITIES, *network.PROXY_VARIABLES}
+    fulfilled = {*tables_environment.AUTHORITIES, tables_environment.NPM_AUTHORITIES, *network_plan.PROXY_VARIABLES}
     for request in policy.names:
-        if request.name in inside.BROKERED and request.name in rows:  # the wish is fulfilled, from outside
+        if request.name in tables_environment.BROKERED and request.name in rows:  # the wish is fulfilled, from outside
             continue
         fixed = request.name in rows and rows[request.name].origin == "claudebox"
         if fixed and request.name in fulfilled:  # what the user wants by that is there already
             continue
-        if fixed and request.name not in inside.YIELDING:
+        if fixed and request.name not in tables_environment.YIELDING:
             raise ClaudeboxError(
                 f"`{request.origin}`: `{request.name}` is made by claudebox and never read from the host"
             )
@@ -41,11 +45,15 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
             value = host.environ[request.name]
             rows[request.name] = _from_host(request.name, value, request.origin, "asked for")
     for constant in policy.constants:
-        if constant.name in network.PROXY_VARIABLES and policy.tier.listed:
+        if constant.name in network_plan.PROXY_VARIABLES and policy.tier.listed:
             raise ClaudeboxError(
                 f"`{constant.origin}`: `{constant.name}` is the only way out in tier `{policy.network}`"
             )
-        if constant.name in inside.BROKERED and constant.name in rows and rows[constant.name].origin == "claudebox":
+        if (
+            constant.name in tables_environment.BROKERED
+            and constant.name in rows
+            and rows[constant.name].origin == "claudebox"
+        ):
             continue
         row = _from_host(constant.name, constant.value, constant.origin, "a constant of your settings")
         advice = "looks like a secret: let the variable in by its name instead"
@@ -60,7 +68,7 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
 def _is_harmless(name: str, rule: str, host: Host) -> bool:
     """Return whether the value of a preference is what it should be; what looks like a secret stays out."""
     value = host.environ[name]
-    if secret_patterns.looks_secret(name, value):
+    if tables_secrets.looks_secret(name, value):
         return False
     match rule:
         case "number":
@@ -70,7 +78,7 @@ def _is_harmless(name: str, rule: str, host: Host) -> bool:
         case "path":
             return value.startswith(("/usr/", "/nix/store/") if host.store else "/usr/")
         case "index":
-            return secret_patterns.names_place(value)
+            return tables_secrets.names_place(value)
         case _:
             return True
 
@@ -88,9 +96,9 @@ def _refuse_secrets(policy: Policy, rows: Iterable[Variable]) -> None:
 
 
 def _from_host(name: str, value: str, origin: str, reason: str) -> Variable:
-    loader = name in inside.LOADERS
+    loader = name in tables_environment.LOADERS
     note = "changes what programs load" if loader else ""
-    return Variable(name, value, origin, reason, secret_patterns.looks_secret(name, value), note, loader=loader)
+    return Variable(name, value, origin, reason, tables_secrets.looks_secret(name, value), note, loader=loader)
 
 
 def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
@@ -143,7 +151,7 @@ def _without_repository(host: Host) -> Iterable[Variable]:
 def search_path(host: Host, more: tuple[str, ...] = ()) -> str:
     """Return PATH of the sandbox."""
     system = ("/usr/local/bin", "/usr/bin", "/bin") if host.usr else ()
-    return ":".join(dict.fromkeys((agent.CLIENT_DIRECTORY, *more, *host.store_path, *system)))
+    return ":".join(dict.fromkeys((tables_inside.CLIENT_DIRECTORY, *more, *host.store_path, *system)))
 
 
 def path_outside(host: Host, inside: Iterable[Variable]) -> tuple[str, ...]:
@@ -164,26 +172,32 @@ def _certificates(host: Host) -> Iterable[Variable]:
         yield from _lead_to_authorities(_ALL_AUTHORITIES[:2], host, "certificate authorities")
     if host.company is not None and host.company.sources:
         reason = f"certificate authorities, with those of {', '.join(host.company.sources)}"
-        every = _ALL_AUTHORITIES if host.company.bundle else inside.ADDED_AUTHORITIES if host.company.named else ()
+        every = (
+            _ALL_AUTHORITIES
+            if host.company.bundle
+            else tables_environment.ADDED_AUTHORITIES
+            if host.company.named
+            else ()
+        )
         yield from _lead_to_authorities(dict.fromkeys((*every, *host.company.told)), host, reason)
 
 
 def _lead_to_authorities(names: Iterable[str], host: Host, reason: str) -> Iterable[Variable]:
     told, named = (host.company.told, host.company.named) if host.company is not None else ((), b"")
     for name in names:
-        added = name in inside.ADDED_AUTHORITIES and name not in told
+        added = name in tables_environment.ADDED_AUTHORITIES and name not in told
         if added and not named and not host.held_secrets:
             continue
-        path = inside.NAMED_AUTHORITIES_INSIDE if added else inside.CA_BUNDLE_INSIDE
+        path = tables_inside.NAMED_AUTHORITIES_INSIDE if added else tables_inside.CA_BUNDLE_INSIDE
         yield Variable(name, path, "claudebox", reason)
 
 
 def withheld(host: Host, entering: Iterable[Variable]) -> tuple[str, ...]:
     """Return the names of the host's variables that stay out, those that look secret first."""
     entered = {row.name for row in entering}
-    out = [(not secret_patterns.looks_secret(name, host.environ[name]), name) for name in host.environ]
+    out = [(not tables_secrets.looks_secret(name, host.environ[name]), name) for name in host.environ]
     return tuple(
         name
         for harmless, name in sorted(out)
-        if name not in entered and not (harmless and name in inside.MADE_BY_SHELLS)
+        if name not in entered and not (harmless and name in tables_environment.MADE_BY_SHELLS)
     )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from claudebox.console import clean, paint, shorten
-from claudebox.plan import audit, bwrap_args, network, own_network
-from claudebox.plan.model import Fetched, Mount
+from claudebox.base.console import clean, paint, shorten
+from claudebox.network import plan as network_plan
+from claudebox.plan import audit, bwrap
+from claudebox.plan.records import Fetched, Mount
 from claudebox.tables.inside import GATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.config.settings import Settings
-    from claudebox.plan.model import NixAccess, Plan, Variable
+    from claudebox.plan.records import NixAccess, Plan, Variable
+    from claudebox.settings.layers import Settings
+
 
 _MAKING = {
     "directory": "mkdir {}",
@@ -22,16 +24,16 @@ _WIDTH = 100
 
 
 def _nix(decision: NixAccess) -> str:
-    from claudebox.plan.nix_access import described
+    from claudebox.nix.plan import described
 
     return clean(described(decision))
 
 
 def _brokered(plan: Plan) -> Iterator[str]:
     if plan.broker is not None:
-        from claudebox.plan import broker
+        from claudebox.broker import plan as broker_plan
 
-        yield from broker.described(plan)
+        yield from broker_plan.described(plan)
 
 
 def render(plan: Plan, settings: Settings) -> Iterable[str]:
@@ -62,8 +64,8 @@ def dry_run(plan: Plan) -> Iterator[str]:
     secret = {row.name for row in plan.variables if row.secret}
     contents: list[bytes] = []
 
-    def word(value: bwrap_args.Word) -> str:
-        if isinstance(value, bwrap_args.Socket):  # it exists while a broker does
+    def word(value: bwrap.Word) -> str:
+        if isinstance(value, bwrap.Socket):  # it exists while a broker does
             return f"/tmp/claudebox-broker/{value.name}"
         if isinstance(value, (str, Mount)):
             return bash_quote(value if isinstance(value, str) else value.source)
@@ -77,7 +79,7 @@ def dry_run(plan: Plan) -> Iterator[str]:
     for stub in plan.stubs:
         yield f"{_MAKING[stub.kind].format(bash_quote(stub.path))}"
     yield f"env -i {bash_quote(plan.bwrap)} \\"
-    for row in bwrap_args.options(plan, by_name=True):
+    for row in bwrap.options(plan, by_name=True):
         name, *rest = row
         if name == "--setenv" and rest[0] in secret:
             yield f"  --setenv {word(rest[0])} '***' \\"
@@ -94,16 +96,16 @@ def dry_run(plan: Plan) -> Iterator[str]:
         yield "(exit $status)"
 
 
-def _content(word: bytes | bwrap_args.Pipe | Fetched) -> bytes:
+def _content(word: bytes | bwrap.Pipe | Fetched) -> bytes:
     """Return the content that a word stands for, as far as it is known before a launch."""
     if isinstance(word, Fetched):
         return b"***"
-    return b"" if isinstance(word, bwrap_args.Pipe) else word  # a broker writes it
+    return b"" if isinstance(word, bwrap.Pipe) else word  # a broker writes it
 
 
-def _by_name(row: tuple[bwrap_args.Word, ...]) -> bwrap_args.Word:
+def _by_name(row: tuple[bwrap.Word, ...]) -> bwrap.Word:
     """Return the name of an option that does without what only a launch has: open descriptors, a broker."""
-    if any(isinstance(value, bwrap_args.Socket) for value in row):
+    if any(isinstance(value, bwrap.Socket) for value in row):
         return "--ro-bind-try"
     return row[0].replace("-bind-fd", "-bind") if isinstance(row[0], str) else row[0]
 
@@ -181,10 +183,10 @@ def _origin(row: Mount) -> str:
 def protections(plan: Plan) -> Iterator[str]:
     """Yield what confines the payload besides mounts and variables."""
     yield f"own namespaces: {', '.join(plan.namespaces)}"
-    yield f"network: {'; '.join(network.described(plan))}"
+    yield f"network: {'; '.join(network_plan.described(plan))}"
     for line in _brokered(plan):
         yield f"broker: {line}"
-    yield from own_network.limits(plan)
+    yield from network_plan.limits(plan)
     if plan.nix is not None:
         yield f"Nix: {_nix(plan.nix)}"
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
@@ -211,8 +213,8 @@ def origins(settings: Settings) -> Iterator[str]:
 
 
 def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    from claudebox.config.options import SETTINGS
-    from claudebox.tables.secret_patterns import looks_secret
+    from claudebox.settings.table import SETTINGS
+    from claudebox.tables.secrets import looks_secret
 
     for row in SETTINGS:
         if row.verb or row.key == "json":
@@ -227,9 +229,9 @@ def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
 
 
 def _broker_document(plan: Plan) -> dict[str, object] | None:
-    from claudebox.plan import broker
+    from claudebox.broker import plan as broker_plan
 
-    return broker.as_document(plan)
+    return broker_plan.as_document(plan)
 
 
 def as_json(plan: Plan, settings: Settings | None = None) -> str:
@@ -241,7 +243,7 @@ def as_json(plan: Plan, settings: Settings | None = None) -> str:
         "workdir": plan.workdir,
         "start": plan.start,
         "network": plan.policy.network,
-        "link": own_network.as_document(plan),
+        "link": network_plan.as_document(plan),
         "nix": plan.nix and {"access": plan.nix.kind, "why": plan.nix.why, "remedy": plan.nix.remedy},
         "broker": _broker_document(plan),
         "mounts": [

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from claudebox.errors import ClaudeboxError
-from claudebox.plan.model import GroupLimits
+from claudebox.base.errors import ClaudeboxError
+from claudebox.plan.records import GroupLimits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.config.model import LimitRequest
-    from claudebox.facts.host import Host
+    from claudebox.host.gather import Host
+    from claudebox.settings.records import LimitRequest
 
 
 def plan_group(limits: LimitRequest, host: Host) -> GroupLimits | None:

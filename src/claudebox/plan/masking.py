@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from claudebox.console import list_some
-from claudebox.plan.model import Mount
+from claudebox.base.console import list_some
+from claudebox.plan.records import Mount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.config.model import Policy
-    from claudebox.facts.host import Host
-    from claudebox.facts.model import Leak
+    from claudebox.host.gather import Host
+    from claudebox.host.records import Leak
+    from claudebox.settings.records import Policy
+
 
 _LINES = 6  # that are named per file
 _FILES = 12

@@ -5,20 +5,20 @@ A path exposes a hidden place if it lies in it, is it, or lies above it.
 
 from __future__ import annotations
 
-from claudebox.errors import ClaudeboxError
-from claudebox.plan.model import Mount
-from claudebox.tables.host_paths import COPIES, STATE
-from claudebox.values import Value
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.records import Value
+from claudebox.plan.records import Mount
+from claudebox.tables.paths import COPIES, STATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.config.model import MountRequest, Policy
-    from claudebox.facts.host import Host
-    from claudebox.facts.model import Hidden, Identity, PathFact
-    from claudebox.facts.paths import Destination
-    from claudebox.plan.model import Kind
+    from claudebox.host.gather import Host
+    from claudebox.host.records import Destination, Hidden, Identity, PathFact
+    from claudebox.plan.records import Kind
+    from claudebox.settings.records import MountRequest, Policy
+
 
 # Destinations that are claudebox's own: nothing may stand there, above or beneath (C27).
 _RESERVED = ("/bin", "/dev", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc", "/run", "/sbin", "/sys", "/usr")

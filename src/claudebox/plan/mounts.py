@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 
-from claudebox.plan import git_settings, network, storage
-from claudebox.plan.model import Mount
-from claudebox.tables.agent import CLIENT_DIRECTORY
+from claudebox.git import plan as git_plan
+from claudebox.network import plan as network_plan
+from claudebox.plan import storage as plan_storage
+from claudebox.plan.records import Mount
 from claudebox.tables.gate import GATES
-from claudebox.tables.inside import CA_BUNDLE_INSIDE, GATE, GIT_HELPER, NAMED_AUTHORITIES_INSIDE
+from claudebox.tables.inside import CA_BUNDLE_INSIDE, CLIENT_DIRECTORY, GATE, GIT_HELPER, NAMED_AUTHORITIES_INSIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.config.model import Policy
-    from claudebox.facts.host import Host
+    from claudebox.host.gather import Host
+    from claudebox.settings.records import Policy
+
 
 HOSTNAME = "claudebox"
 _CONTAINER = """\
@@ -44,7 +46,9 @@ def _kernel(policy: Policy, host: Host) -> Iterable[Mount]:
     for path in host.kernel_settings:
         yield Mount(path, "ro-bind", "settings of the kernel: root could change them even from inside", path)
     yield Mount("/dev", "dev", "null, zero, random, tty, pts")
-    yield Mount("/dev/shm", "tmpfs", "shared memory of the sandbox", mode=0o1777, size=storage.size_of(policy, host, 8))
+    yield Mount(
+        "/dev/shm", "tmpfs", "shared memory of the sandbox", mode=0o1777, size=plan_storage.size_of(policy, host, 8)
+    )
     yield Mount(f"/run/user/{host.uid}", "tmpfs", "runtime directory", mode=0o700, size=64 << 20)
 
 
@@ -98,7 +102,7 @@ def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
         ("nsswitch.conf", _NSSWITCH),
         ("hostname", HOSTNAME.encode() + b"\n"),
         ("hosts", _HOSTS + _aliases(host) + host.etc_hosts),
-        ("resolv.conf", network.resolv_conf(policy, host)),
+        ("resolv.conf", network_plan.resolv_conf(policy, host)),
     ):
         yield Mount(f"/etc/{name}", "file", "made by claudebox", content=content, mode=0o644)
     visible = tuple(root for root, present in (("/usr/", host.usr), ("/nix/store/", host.store)) if present)
@@ -113,7 +117,7 @@ def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
 
 
 def _aliases(host: Host) -> bytes:
-    return "".join(f"{address} {name}\n" for name, address in network.aliases(host).items()).encode()
+    return "".join(f"{address} {name}\n" for name, address in network_plan.aliases(host).items()).encode()
 
 
 def _ca_bundle(host: Host) -> Iterable[Mount]:
@@ -160,10 +164,8 @@ def _home(policy: Policy, host: Host) -> Iterable[Mount]:
     login = policy.credential if host.git_token else None
     proxy = ""
     if host.company is not None and host.company.git_proxy:
-        from claudebox.plan import host_proxies
-
-        proxy = host_proxies.git_proxy(policy, host)
-    config = git_settings.user_config(host, (login.host, GIT_HELPER) if login else ("", ""), proxy)
+        proxy = network_plan.git_proxy(policy, host)
+    config = git_plan.user_config(host, (login.host, GIT_HELPER) if login else ("", ""), proxy)
     yield Mount(f"{host.home}/.gitconfig", "file", "your name for commits, and how git behaves", content=config,
                 mode=0o644)  # fmt: skip
 

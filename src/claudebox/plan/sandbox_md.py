@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from claudebox.console import clean, list_some
-from claudebox.plan import network
+from claudebox.base.console import clean, list_some
+from claudebox.network import plan as network_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.config.model import Policy
-    from claudebox.plan.model import Mount
+    from claudebox.plan.records import Mount
+    from claudebox.settings.records import Policy
+
 
 PATH = "/run/claudebox/SANDBOX.md"
 _NAMED = 12  # protected paths
@@ -82,7 +83,7 @@ def _network(policy: Policy) -> Iterator[str]:
     listed = ", ".join(f"`{row.name}`" for row in policy.domains) or "none"
     yield from policy.tier.for_agent.replace("{domains}", listed).splitlines()
     if policy.addresses:
-        rows = ", ".join(network.place(row) for row in policy.addresses)
+        rows = ", ".join(network_plan.place(row) for row in policy.addresses)
         yield f"The user opened these private addresses for you: {rows}."
     if not policy.tier.isolated:
         for secret in policy.secrets:

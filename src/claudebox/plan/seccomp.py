@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
 
+
 # Two columns: x86_64, aarch64. None where the architecture never had it.
 SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "acct": (163, 89),

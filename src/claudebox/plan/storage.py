@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from claudebox.errors import ClaudeboxError
-from claudebox.plan.model import Mount, Variable
+from claudebox.base.errors import ClaudeboxError
+from claudebox.plan.records import Mount, Variable
+from claudebox.tables import environment as tables_environment
 from claudebox.tables import inside
-from claudebox.tables.agent import CLIENT_DIRECTORY
+from claudebox.tables.inside import CLIENT_DIRECTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.config.model import Policy
-    from claudebox.facts.host import Host
-    from claudebox.facts.model import PathFact
+    from claudebox.host.gather import Host
+    from claudebox.host.records import PathFact
+    from claudebox.settings.records import Policy
+
 
 _SMALLEST = 256 << 20
 _LITTLE = 2 << 30  # for a home or /tmp in memory: a checkout with its packages is larger
@@ -114,5 +116,7 @@ def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
     yield Variable(inside.BYTECODE, bytecode, "claudebox", "where python keeps bytecode: not beside your sources")
     if not place:
         return
-    for name, value in inside.CACHES + (inside.CACHES_BY_DEFAULT if place == _ELSEWHERE else ()):
+    for name, value in tables_environment.CACHES + (
+        tables_environment.CACHES_BY_DEFAULT if place == _ELSEWHERE else ()
+    ):
         yield Variable(name, value.replace("~", place), "claudebox", "where this program keeps its cache")

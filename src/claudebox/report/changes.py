@@ -10,21 +10,21 @@ import os
 import sys
 import time
 
-from claudebox import syscalls
-from claudebox.files import Closing, real_path
-from claudebox.report import tree
-from claudebox.report.output import Outputs
+from claudebox.base import syscalls, trees
+from claudebox.base.files import Closing, real_path
+from claudebox.base.records import Value
+from claudebox.report.kinds import Outputs
 from claudebox.tables.reported_paths import DEPENDENCIES
-from claudebox.undo.session import letter, look_at_end
-from claudebox.values import Value
+from claudebox.undo.snapshot import letter, look_at_end
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.facts.model import Guarded
+    from claudebox.host.records import Guarded
     from claudebox.report.kinds import Kind
-    from claudebox.undo.session import Beginning, SessionChanges
+    from claudebox.undo.snapshot import Beginning, SessionChanges
+
 
 TOO_MANY = "are too many to be told apart"
 BUDGET = 60.0  # seconds; Ctrl+C ends it sooner
@@ -104,7 +104,7 @@ def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Rep
                 before.setdefault(path[len(workdir) + 1 :], (identity[1], None))
     account = _Account(places, found)
     changes = list(account.changes(deadline + _SORTING))
-    files = [f"{workdir}/{path}" for path, mode, _ in found.changed if mode & tree.KIND == tree.IS_FILE]
+    files = [f"{workdir}/{path}" for path, mode, _ in found.changed if mode & trees.KIND == trees.IS_FILE]
     unseen = [*account.unseen, *found.unseen]
     return Report(tuple(changes), tuple(unseen), tuple(files))
 
@@ -116,7 +116,7 @@ class _Account:
         self._places, self._found, self._before = places, found, found.before
         self._workdir = places.workdir.rstrip("/")
         guarded = (row for row in places.guarded if row.kind not in ("whole", "held"))
-        self._find_protected = tree.nearest_in({self._relative(row.path): row for row in guarded})
+        self._find_protected = trees.nearest_in({self._relative(row.path): row for row in guarded})
         self._standing = {self._relative(path) for path in places.standing}
         self._stubs = {self._relative(path) for path in places.stubs}
         self._repositories: dict[str, tuple[str, bool] | None] = {}
@@ -130,7 +130,7 @@ class _Account:
     def _new_directories(self) -> set[str]:
         """Return the directories that are certainly new at their path."""
         new: set[str] = set()
-        rows = (path for path, mode, _ in self._found.changed if mode & tree.KIND == tree.IS_DIRECTORY)
+        rows = (path for path, mode, _ in self._found.changed if mode & trees.KIND == trees.IS_DIRECTORY)
         for path in sorted(rows, key=lambda path: path.count("/")):
             known = path in self._before and path in self._found.listing
             replaced = known and self._before.get(path)[0] != self._found.listing.get(path)[0]
@@ -155,7 +155,7 @@ class _Account:
             if path in self._standing:
                 continue
             moved = parent in self._new
-            is_directory = mode & tree.KIND == tree.IS_DIRECTORY
+            is_directory = mode & trees.KIND == trees.IS_DIRECTORY
             how = self._how(path, mode, own=own, moved=moved)
             kind = self._kind(path, mode, how)
             if is_directory and path not in self._new and (self._found.is_exact or kind.name not in _TOLD_ANYWAY):
@@ -198,8 +198,8 @@ class _Account:
                 rank = kinds.rank_part(rest)
                 return kinds.Kind("repository", git_dir or ".", "has the shape of a git directory", rank)
         kind = kinds.classify(path, mode, self._leads_out)
-        top, fresh = self._outputs.find(path, is_directory=mode & tree.KIND == tree.IS_DIRECTORY)
-        if not top and mode & tree.KIND == tree.IS_LINK and kind == kinds.OWN:
+        top, fresh = self._outputs.find(path, is_directory=mode & trees.KIND == trees.IS_DIRECTORY)
+        if not top and mode & trees.KIND == trees.IS_LINK and kind == kinds.OWN:
             return self._find_hidden(path)
         # In what lies within dependencies nobody works; in other output somebody may.
         quiet = top.rpartition("/")[2].lower() in DEPENDENCIES and f"{kind.group}/".startswith(f"{top}/")
@@ -265,7 +265,7 @@ def find_target(workdir: str, path: str) -> str:
     within = target.startswith(f"{workdir}/")
     start = target[len(workdir) + 1 :] if within else path
     try:
-        top = os.open(workdir or "/", tree.DIRECTORY)
+        top = os.open(workdir or "/", trees.DIRECTORY)
     except OSError as error:
         return _UNKNOWN.format(error.strerror)
     with Closing(top):

@@ -11,10 +11,10 @@ import marshal
 import os
 import time
 
-from claudebox import console, state, stub_journal
-from claudebox.errors import ClaudeboxError
-from claudebox.facts.nested_git import KEPT, KEPT_LIMIT
-from claudebox.files import (
+from claudebox.base import console, trees
+from claudebox.base import state as base_state
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import (
     LOST,
     OPEN_DIRECTORY,
     Closing,
@@ -25,26 +25,29 @@ from claudebox.files import (
     replace_file,
     write_all,
 )
-from claudebox.report import changes, tree
-from claudebox.report.session_log import SUFFIX
-from claudebox.tables.project_paths import GIT
-from claudebox.undo import session as undoing
-from claudebox.undo.session import Beginning
-from claudebox.values import Value
+from claudebox.base.process import EVERYTHING, Pending, Unfinished, run_limited
+from claudebox.base.records import Value
+from claudebox.base.state import Instance
+from claudebox.git.facts import Nested
+from claudebox.git.nested import KEPT, KEPT_LIMIT
+from claudebox.host import protected as host_protected
+from claudebox.report import changes as report_changes
+from claudebox.report.log import SUFFIX, SessionLog
+from claudebox.tables.paths import GIT
+from claudebox.undo import snapshot
+from claudebox.undo.snapshot import Beginning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.config.model import Policy
-    from claudebox.facts.git_model import Nested
-    from claudebox.facts.host import Host
-    from claudebox.facts.model import Guarded
     from claudebox.git.disarm import Disarmed
-    from claudebox.plan.model import Plan
+    from claudebox.host.gather import Host
+    from claudebox.host.records import Guarded, Identity
+    from claudebox.plan.records import Plan
     from claudebox.report.changes import Report
-    from claudebox.report.session_log import SessionLog
-    from claudebox.state import Instance
+    from claudebox.settings.records import Policy
+
 
 NOTES = "unlooked"  # in ~/.claudebox, of sessions of all projects: nobody has looked at what one left
 UNSEEN = "unseen-"  # begins a name in the state of a project: somebody has, and nobody has seen the report
@@ -79,7 +82,7 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
             roots.setdefault(root, next((row.common_dir for row in host.more_repositories if row.root == root), ""))
     pins = {row.source: row.pinned for row in plan.mounts if row.kind == "bind"}  # what bwrap was made to mount
     beginnings = (
-        undoing.begin(root, (own,), pins.get(root), listing=root != host.workdir.real or plan.undo is None)
+        snapshot.begin(root, (own,), pins.get(root), listing=root != host.workdir.real or plan.undo is None)
         for root, own in roots.items()
     )
     scope = Scope(
@@ -114,11 +117,10 @@ def share(scope: Scope, directory: str) -> Scope:
 
 
 def _read_scope(path: str, directory: str) -> Scope | None:
-    from claudebox.report import killed
 
     try:
         with Closing(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as held:
-            note = killed.read_note(path, held, directory)
+            note = read_note(path, held, directory)
     except FileNotFoundError:
         return None
     return note.scope if note is not None else None
@@ -160,23 +162,23 @@ class Leftovers:
     @property
     def since(self) -> float:
         """Return from when on a change of the project counts."""
-        return undoing.since(self._scope.roots[0][2])
+        return snapshot.since(self._scope.roots[0][2])
 
     def look(self) -> Report:
         """Look at everything that changed."""
         report: Report | None = None
-        standing = self._standing | {path for _, path in stub_journal.recorded_stubs(self._instance)}
-        limit = time.monotonic() + changes.BUDGET
+        standing = self._standing | {path for _, path in host_protected.recorded_stubs(self._instance)}
+        limit = time.monotonic() + report_changes.BUDGET
         for root, git_dir, start in self._scope.roots:
             beginning = start
             if self._session and root == self._scope.workdir:
                 beginning = start.replace(directory=self._instance.directory, session=self._session)
-            where = changes.Places(
+            where = report_changes.Places(
                 root, git_dir, self._guarded, self._stubs, standing, self._scope.home, self._reopened
             )
-            found = changes.look(where, beginning, budget=limit - time.monotonic())
-            report = found if report is None else changes.join(report, root, found)
-        return report if report is not None else changes.Report()
+            found = report_changes.look(where, beginning, budget=limit - time.monotonic())
+            report = found if report is None else report_changes.join(report, root, found)
+        return report if report is not None else report_changes.Report()
 
     def find_lost(self) -> list[str]:
         """Return the directories that are not where they were when the session began."""
@@ -189,7 +191,7 @@ class Leftovers:
         scope = self._scope
         begun = scope.earlier
         roots = tuple(
-            (root, min(undoing.since(at), undoing.since(Beginning(root, *begun)) if begun else at.since), at.identity)
+            (root, min(snapshot.since(at), snapshot.since(Beginning(root, *begun)) if begun else at.since), at.identity)
             for root, _, at in scope.roots
         )
         area = disarm.Area(roots, scope.mounts, scope.known, scope.nested, scope.home, scope.opened)
@@ -211,7 +213,7 @@ class Leftovers:
 
 def is_cut_short(report: Report) -> bool:
     """Return whether a look ended before everything was seen; what cannot be seen at all is named in the report."""
-    return any(why in (tree.OUT_OF_TIME, LOST) or why.endswith(changes.TOO_MANY) for _, why in report.unseen)
+    return any(why in (trees.OUT_OF_TIME, LOST) or why.endswith(report_changes.TOO_MANY) for _, why in report.unseen)
 
 
 class Unlooked:
@@ -226,7 +228,7 @@ class Unlooked:
                           for root, own, at in scope.roots)  # fmt: skip
             nested = tuple((row.path, row.identity, row.hooks, row.config) for row in scope.nested)
             rest = (scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened, nested, scope.earlier)
-            self._directory = state.open_state(instance.state, NOTES)
+            self._directory = base_state.open_state(instance.state, NOTES)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._descriptor = os.open(self.name, flags, 0o600, dir_fd=self._directory)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
@@ -277,9 +279,190 @@ def catch_up(
             session = os.fsdecode(read_small(f"{instance.directory}/{name}") or b"")
             console.note(f"`{session}` has left something to look at: `claudebox --attach {session}` shows its report")
     for path, held in dead_notes(instance.state):
-        from claudebox.report import killed
-
-        if not killed.examine(path, held, instance, tops, record, patience):
+        if not examine(path, held, instance, tops, record, patience):
             unfinished.append(path)
         else:
             _settled.append(path)
+
+
+# Sessions that were killed: finding what they could write, wherever it is by now, and looking at it.
+
+
+_LIMIT = 16 << 20
+_MEMORY = 2 << 30  # bytes that a look may take
+_LONG = float("inf")
+_UNLOOKED = "and nobody has looked at what it left"
+
+
+class Note(Value):
+    """What a session wrote down before its payload ran."""
+
+    name: str
+    instance: Instance
+    scope: Scope
+    began: float
+
+    @property
+    def title(self) -> str:
+        """Return how it is called in a message."""
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.began))
+        return f"a session in {console.shorten(self.scope.workdir, 200)} that began at {moment} was killed"
+
+
+def examine(
+    path: str, held: int, instance: Instance, tops: tuple[str, ...], record: SessionLog | None,
+    patience: float = _LONG, *, final: bool = False,
+) -> bool:  # fmt: skip
+    """Look at what a killed session has left, wherever that is now; its note goes only if nothing is left to do.
+
+    Where its directory is gone the user has to say that nobody needs to look; removing the state of its project does.
+    After so many seconds of `patience` the look goes on in the background. Return whether it is done. `final`: the user
+    has said that nobody needs to look for what is gone.
+    """
+    note = read_note(path, held, instance.state)
+    if note is None:
+        os.unlink(path)
+        return True
+    found = _find(note, tops)
+    if found is None:
+        console.warn(f"{note.title}, {_UNLOOKED}: the directory is not there any more")
+        console.note(f"start claudebox where it is now, or say `claudebox --changes {note.name}`")
+        return True
+    seen = {at.identity[1] for _, _, at in found.roots}
+    lost = [root for root, _, at in note.scope.roots if not final and at.identity[1] not in seen]
+    on = f"`claudebox --changes {note.name}` goes on with it"
+    try:
+        body = lambda: _look(note, found, instance, record, "" if lost else path)  # noqa: E731
+        done, lines = run_limited(body, EVERYTHING, _MEMORY, patience)
+        console.write(lines)
+        if lost:
+            names = ", ".join(console.shorten(root, 200) for root in lost)
+            console.warn(f"{note.title}, {_UNLOOKED} in {names}: not there any more")
+            console.note(f"start claudebox where it is now, or say `claudebox --changes {note.name}`")
+        if done:
+            return True
+        console.warn(f"{note.title}; not everything that it left was examined: {on}")
+    except Pending:
+        console.warn(f"{note.title}; what it left is still being examined in the background: {on}")
+    except Unfinished as error:
+        console.warn(f"{note.title}; what it left could not be examined ({error}): {on}")
+    return False
+
+
+def acknowledge(instance: Instance, name: str, workdir: str) -> bool:
+    """Let the killed session that a user names be done with, if there is one: what is left of it is looked at."""
+    for path, held in dead_notes(instance.state):
+        note = read_note(path, held, instance.state)
+        if note is not None and note.name == name.removesuffix(SUFFIX):
+            places = (*(root for root, *_ in note.scope.roots), workdir)
+            if _find(note, places) is not None:
+                examine(path, held, note.instance, places, None, final=True)
+            else:
+                os.unlink(path)
+                console.note(f"{note.title}: nobody looks for it any more")
+            return True
+    return False
+
+
+def describe_killed(directory: str) -> Iterator[str]:
+    """Yield what to say of killed sessions that nobody has looked at; `directory` is ~/.claudebox."""
+    for path, held in dead_notes(directory):
+        note = read_note(path, held, directory)
+        if note is not None:
+            yield f"{note.title}, {_UNLOOKED}: a launch there does, or `claudebox --changes {note.name}`"
+
+
+def read_note(path: str, held: int, directory: str) -> Note | None:
+    """Return what a session wrote down; nothing where it was killed before it was done, and no payload ran.
+
+    Nor where the user has removed the state of its project since.
+    """
+    try:
+        fields = marshal.loads(read_small(path, limit=_LIMIT) or b"")  # noqa: S302 - our own file
+        number, root, name, workdir, home, mounts, known, rows, opened, nested, earlier = fields
+    except (ValueError, EOFError, TypeError):
+        return None
+    instance = Instance(root, directory, name)
+    if number != FORMAT or not os.path.isdir(instance.directory):
+        return None
+    roots = (
+        (top, own, Beginning(top, *rest).replace(identity=(device, inode))) for top, own, device, inode, *rest in rows
+    )
+    own = tuple(Nested(*row) for row in nested)
+    scope = Scope(workdir, home, mounts, known, tuple(roots), opened, own, earlier)
+    return Note(os.path.basename(path), instance, scope, os.fstat(held).st_mtime)
+
+
+def _find(note: Note, tops: tuple[str, ...]) -> Scope | None:
+    """Return what a session could write, where it is now; nothing if its project is not found."""
+    scope = note.scope
+    places: dict[str, str] = {}
+    identities: dict[str, Identity] = {}
+    for root, _, at in scope.roots:
+        for path in _candidates(root, tops):
+            found = identify(path)
+            # Under the same name its device may have another number by now.
+            if found == at.identity or (found is not None and path == root and found[1] == at.identity[1]):
+                places[root], identities[root] = path, found
+                break
+
+    def moved(path: str) -> str:
+        around = next((root for root in places if f"{path}/".startswith(f"{root}/")), "")
+        return places[around] + path[len(around) :] if around else path
+
+    if scope.workdir not in places:
+        return None
+    return scope.replace(
+        workdir=places[scope.workdir],
+        mounts=tuple((dest, kind, moved(source)) for dest, kind, source in scope.mounts),
+        known=tuple(map(moved, scope.known)),
+        roots=tuple(
+            (places[root], moved(own), at.replace(root=places[root], identity=identities[root]))
+            for root, own, at in scope.roots
+            if root in places
+        ),
+        nested=tuple(row.replace(path=moved(row.path)) for row in scope.nested),
+    )
+
+
+def _candidates(root: str, tops: tuple[str, ...]) -> Iterator[str]:
+    """Yield where a directory may be: where it was, or around where the user is."""
+    yield root
+    for top in tops:
+        path = top
+        while path.strip("/"):
+            yield path
+            path = os.path.dirname(path)
+
+
+def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | None, path: str) -> tuple[bool, list[str]]:
+    """Disarm and look; return whether nothing is left to do, and what to say; then the note at the `path` is gone."""
+    from claudebox.git import disarm
+    from claudebox.report import log as report_log
+    from claudebox.report import screen
+
+    own = instance if scope.workdir != note.scope.workdir else note.instance  # that of the project where it is now
+    standing = frozenset(
+        path for other in (note.instance, instance) for _, path in host_protected.recorded_stubs(other)
+    )
+    left = Leftovers(scope, own, standing=standing, session=note.name)
+    done = left.disarm()
+    lines: list[str] = []
+    try:
+        report = left.look()
+    except Exception as error:  # noqa: BLE001 - what was disarmed is told all the same
+        lines += map(console.warning, disarm.describe(done, scope.workdir))
+        return False, [*lines, console.warning(f"looking for changes failed: {type(error).__name__}")]
+    if not report.is_empty or done.findings:
+        where = f" (now {console.shorten(scope.workdir, 200)})" if own is not note.instance else ""
+        lines.append(console.warning(f"{note.title}{where}; what changed since:"))
+        table = tuple(disarm.tabulate(done, scope.workdir))
+        lines += screen.lines(screen.Ending(report, disarmed=table, disarmed_more=done.more))
+    if not report.is_empty:
+        report_log.write_changes(
+            record if record is not None and own is instance else SessionLog(own.state, own.name), report
+        )
+    complete = done.is_complete and not is_cut_short(report)
+    if complete and path:
+        os.unlink(path)
+    return complete, lines

@@ -5,17 +5,19 @@ Another rendering of the session log in ~/.claudebox/log, so it can say nothing 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from claudebox.console import paint, shorten
-from claudebox.report.session_log import find_doubts, human, sum_usage
+from claudebox.base.console import paint, shorten
+from claudebox.network.tiers import TIERS
+from claudebox.report.log import find_doubts, human, sum_usage
 from claudebox.tables.prices import as_dollars
-from claudebox.tables.tiers import TIERS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     Line = Mapping[str, Any]
+
 
 _NAMES, _HOSTS = 8, 6  # shown of each
 

@@ -6,10 +6,9 @@ share a line, and `and N more` never stands for another kind.
 
 from __future__ import annotations
 
-from claudebox.console import clean, shorten
-from claudebox.report.kinds import LOOK
-from claudebox.report.output import IGNORED
-from claudebox.values import Value
+from claudebox.base.console import clean, shorten
+from claudebox.base.records import Value
+from claudebox.report.kinds import IGNORED, LOOK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from claudebox.report.changes import ChangedPath, Report
 
     Done = tuple[str, str, str]  # a path, what was done, and why
+
 
 WIDTH = 100  # where there is no terminal
 _HEAD = "claudebox: "

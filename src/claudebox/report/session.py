@@ -8,23 +8,25 @@ from __future__ import annotations
 import os
 import time
 
-from claudebox import console
-from claudebox.files import read_small
-from claudebox.launch.process import EVERYTHING, run_limited
-from claudebox.report import leftovers, session_log
-from claudebox.report.session_log import DIRECTORY, SessionLog
-from claudebox.tables.secret_patterns import looks_secret
+from claudebox.base import console
+from claudebox.base.files import read_small
+from claudebox.base.process import EVERYTHING, run_limited
+from claudebox.report import leftovers
+from claudebox.report import log as report_log
+from claudebox.report.log import DIRECTORY, SessionLog
+from claudebox.tables.secrets import looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.config.model import Policy
-    from claudebox.ending import Steps
-    from claudebox.facts.host import Host
     from claudebox.git.disarm import Disarmed
-    from claudebox.plan.model import Plan
+    from claudebox.host.gather import Host
+    from claudebox.plan.records import Plan
     from claudebox.report.changes import Report
-    from claudebox.report.leaked_values import Result
-    from claudebox.report.session_log import Plain
+    from claudebox.report.leaks import Result
+    from claudebox.report.log import Plain
+    from claudebox.run.ending import Steps
+    from claudebox.settings.records import Policy
+
 
 _MOST_NAMES, _LONGEST = 64, 200
 UNFINISHED = 1  # the status of a session whose end is not complete
@@ -94,9 +96,9 @@ class SessionReport:
         ending.step("the session log", self.record.close)
         is_client = self._policy.program == "client" and not self._policy.command
         if is_client and not self._host.login.known:
-            from claudebox.report import resume_hint
+            from claudebox.agent import report as agent_report
 
-            ending.step("a login that was made inside", lambda: resume_hint.offer(self._host.instance))
+            ending.step("a login that was made inside", lambda: agent_report.offer(self._host.instance))
         if self._disarmed and self._looked:
             ending.step("the note of this session", self._unlooked.remove)
             return status
@@ -149,7 +151,7 @@ class SessionReport:
 
     def _write(self, end: dict[str, Plain], report: Report | None) -> str:
         if report is not None and not report.is_empty:
-            session_log.write_changes(self.record, report)
+            report_log.write_changes(self.record, report)
         self.record.write("end", end)
         name = self.record.name if self.record.descriptor >= 0 else ""
         self.record.close()
@@ -157,11 +159,11 @@ class SessionReport:
 
     def _say_doubts(self, name: str) -> None:
         """Say last why the log does not tell everything."""
-        for text in session_log.find_doubts(self._read_lines(name, *session_log.DOUBTFUL)):
+        for text in report_log.find_doubts(self._read_lines(name, *report_log.DOUBTFUL)):
             console.warn(text)
 
-    def _read_lines(self, name: str, *marks: bytes) -> list[session_log.Line]:
-        return session_log.read_lines(f"{self._host.instance.state}/{DIRECTORY}", name, *marks) if name else []
+    def _read_lines(self, name: str, *marks: bytes) -> list[report_log.Line]:
+        return report_log.read_lines(f"{self._host.instance.state}/{DIRECTORY}", name, *marks) if name else []
 
     def _read_log(self, name: str) -> bytes:
         path = f"{self._host.instance.state}/{DIRECTORY}/{name}"
@@ -174,9 +176,9 @@ class SessionReport:
         report, resume, price = found or Report(), "", ""
         is_client = self._policy.program == "client" and not self._policy.command
         if is_client and os.isatty(1) and os.isatty(2):
-            from claudebox.report import resume_hint
+            from claudebox.agent import report as agent_report
 
-            resume = resume_hint.find_conversation(self._host.instance, self._started)
+            resume = agent_report.find_conversation(self._host.instance, self._started)
         done, moved = self._done, self.moved
         if report.is_empty and not (resume or moved or (done is not None and done.findings)):
             return
@@ -200,7 +202,7 @@ class SessionReport:
     def _find_price(self, name: str) -> str:
         from claudebox.tables.prices import as_dollars
 
-        usage = session_log.sum_usage(self._read_lines(name))
+        usage = report_log.sum_usage(self._read_lines(name))
         return f"${as_dollars(usage['price'])}" if usage["price"] else ""
 
     def _is_notable(self, name: str, end: dict[str, Plain]) -> bool:
@@ -210,9 +212,9 @@ class SessionReport:
         return b'"verdict": "denied"' in self._read_log(name)
 
     def _print_found(self, found: Result) -> None:
-        from claudebox.report import leaked_values
+        from claudebox.report import leaks
 
-        console.write(leaked_values.lines(found, self._plan.workdir))
+        console.write(leaks.lines(found, self._plan.workdir))
 
     def _has_values(self) -> bool:
         """Return whether there is anything that could be found."""
@@ -224,13 +226,13 @@ class SessionReport:
     def _search(self, report: Report | None) -> Result | None:
         if not self._has_values():
             return None
-        from claudebox.report import leaked_values
+        from claudebox.report import leaks
 
         files = report.files if report is not None else ()
-        return leaked_values.run(self._plan, self._host, files, self._leftovers.since)
+        return leaks.run(self._plan, self._host, files, self._leftovers.since)
 
     def _print_receipt(self, name: str, end: dict[str, Plain]) -> None:
-        from claudebox.report import receipt
+        from claudebox.report import receipt as report_receipt
 
         written = self._read_lines(name) or [{"kind": "start", **self._start}, {"kind": "end", **end}]
-        console.write(receipt.lines(written, f"{self._host.instance.state}/{DIRECTORY}/{name}" if name else ""))
+        console.write(report_receipt.lines(written, f"{self._host.instance.state}/{DIRECTORY}/{name}" if name else ""))

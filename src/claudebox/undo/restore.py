@@ -13,18 +13,18 @@ import sys
 import time
 from contextlib import contextmanager
 
-from claudebox import console
-from claudebox.files import PACKAGE, real_path
-from claudebox.undo.compare import TEMPORARY, Comparison
-from claudebox.undo.manifest import read_attributes, row_of
+from claudebox.base import console
+from claudebox.base.files import PACKAGE, real_path
+from claudebox.undo.manifest import TEMPORARY, Comparison, read_attributes, row_of
 from claudebox.undo.store import SnapshotStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from claudebox.launch.git_sandbox import Tools
+    from claudebox.git.sandbox import Tools
     from claudebox.undo.manifest import KeptEntry
+
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -53,7 +53,7 @@ def put_back(  # noqa: PLR0913 - all of it goes into the sandbox
     import subprocess
     import tempfile
 
-    from claudebox.launch.git_sandbox import system_mounts
+    from claudebox.git.sandbox import system_mounts
 
     python = real_path(sys.executable or "/usr/bin/python3")
     needed = dict.fromkeys((sys.base_prefix, os.path.dirname(python), PACKAGE))

@@ -9,9 +9,8 @@ from __future__ import annotations
 import fcntl
 import marshal
 import os
-import zlib
 
-from claudebox.errors import ClaudeboxError
+from claudebox.base.errors import ClaudeboxError
 from claudebox.undo import manifest
 from claudebox.undo.manifest import new_digest
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from claudebox.undo.manifest import Snapshot
+
 
 DATABASE = "snapshots.sqlite"
 UNDO = "-undo"  # ends the names of snapshots that were taken before an undo
@@ -143,6 +143,8 @@ class SnapshotStore:
         return self.read_snapshot(first) if first else None
 
     def _unpack(self, session: str, content: bytes) -> Snapshot:
+        import zlib
+
         try:
             return manifest.unpack(marshal.loads(zlib.decompress(content)))  # noqa: S302 - nobody else writes it
         except (EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error):
@@ -214,6 +216,8 @@ class SnapshotStore:
         return self._known
 
     def _add(self, name: bytes, part: int, piece: bytes) -> None:
+        import zlib
+
         packed = zlib.compress(piece, 1)
         self._digests().add(name)
         self._new.append((name, part, packed))
@@ -223,6 +227,8 @@ class SnapshotStore:
 
     def read_content(self, name: str) -> Iterator[bytes]:
         """Yield the pieces of a content; raise if it is not what it was."""
+        import zlib
+
         found = bytes.fromhex(name)
         digest = new_digest(_PIECE)
         part = 0
@@ -275,4 +281,6 @@ class SnapshotStore:
 
 
 def _pack(snapshot: Snapshot) -> bytes:
+    import zlib
+
     return zlib.compress(marshal.dumps(manifest.pack(snapshot), _MARSHAL), 1)

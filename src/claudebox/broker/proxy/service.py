@@ -10,27 +10,26 @@ import functools
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING
 
-from claudebox.broker.proxy.acl import AccessList, EveryName, unrecorded
-from claudebox.broker.proxy.dial import Dialer
-from claudebox.broker.proxy.fake_dns import Names, answer_datagrams
+from claudebox.base.errors import ClaudeboxError
+from claudebox.broker.proxy.dial import Dialer, NothingBarred, RangeWatch
 from claudebox.broker.proxy.gateway import Gateway
-from claudebox.broker.proxy.private_ranges import NothingBarred, RangeWatch
-from claudebox.broker.proxy.tunnel import Pump
+from claudebox.broker.proxy.names import AccessList, EveryName, Names, answer_datagrams, unrecorded
+from claudebox.broker.proxy.sockets import Pump
 from claudebox.broker.reception import Room
-from claudebox.config.domains import Permission, parse_domain
-from claudebox.errors import ClaudeboxError
-from claudebox.launch.broker_wire import CONTROL, READY
+from claudebox.network.records import CONTROL, READY
+from claudebox.settings.domains import Permission, parse_domain
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from claudebox.broker.main import Context
-    from claudebox.broker.proxy.acl import Record
     from claudebox.broker.proxy.gateway import Interceptor
+    from claudebox.broker.proxy.names import Record
     from claudebox.broker.reception import Visitor
-    from claudebox.plan.network_model import ProxyConfig
+    from claudebox.network.records import ProxyConfig
+
 
 _LONGEST, _PATIENCE = 1 << 16, 5.0
 _USERS = 4  # who let names in at a time; the sandbox cannot take their room

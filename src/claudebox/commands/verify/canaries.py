@@ -16,14 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import TYPE_CHECKING
 
-from claudebox import syscalls
-from claudebox.errors import ClaudeboxError
-from claudebox.tables import agent
+from claudebox.agent import claude
+from claudebox.base import syscalls
+from claudebox.base.errors import ClaudeboxError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.facts.host import Host
+    from claudebox.host.gather import Host
+
 
 _ADD_KEY = {"x86_64": 248, "aarch64": 217}
 _KEYCTL = {"x86_64": 250, "aarch64": 219}
@@ -74,7 +75,7 @@ class Canaries:
             self.login = os.path.join(self._hidden, "login.json")
             tokens = {"accessToken": self.credential, "refreshToken": self.credential, "expiresAt": 1 << 43}
             with open(self.login, "x", encoding="ascii") as file:
-                json.dump({agent.TOKENS: tokens}, file)
+                json.dump({claude.TOKENS: tokens}, file)
         self._plant_sockets()
         self._child = subprocess.Popen(
             [sys.executable, "-IS", "-c", "import time; time.sleep(600)", self.token], env={"CANARY": self.token},
@@ -182,6 +183,6 @@ def _own_addresses() -> list[str]:
 
 def with_canaries(facts: Host, canaries: Canaries) -> Host:
     """Return the same facts with other credentials and values: the user's own have no business in a test."""
-    held = {name: canaries.credential for name in agent.CREDENTIALS if facts.environ.get(name)}
+    held = {name: canaries.credential for name in claude.CREDENTIALS if facts.environ.get(name)}
     login = facts.login.replace(path=canaries.login) if facts.login.usable else facts.login
     return facts.replace(environ={**facts.environ, **held}, login=login)

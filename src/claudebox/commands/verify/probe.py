@@ -21,13 +21,14 @@ import stat
 import sys
 import termios
 import time
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from io import BufferedRWPair
 
     Spec = dict[str, "object"]
+
 
 _LARGEST = 64 << 20  # of the memory of a process that is searched
 _NUMBERS = {  # of system calls: keyctl, io_uring_setup, unshare

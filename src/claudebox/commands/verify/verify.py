@@ -14,27 +14,31 @@ import signal
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from claudebox import console, session, state
-from claudebox.commands import examined
+from claudebox import session
+from claudebox.agent import claude
+from claudebox.base import console
+from claudebox.base import state as base_state
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.syscalls import memory_file, sha256
+from claudebox.commands import rehearsal
 from claudebox.commands.verify.canaries import Canaries, with_canaries
-from claudebox.errors import ClaudeboxError
-from claudebox.launch import prepare as opening
 from claudebox.plan import compose
-from claudebox.plan.model import Mount
-from claudebox.syscalls import memory_file, sha256
-from claudebox.tables import agent
+from claudebox.plan.records import Mount
+from claudebox.run import prepare as run_prepare
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from claudebox.commands.examined import Examined
-    from claudebox.config.settings import Settings
-    from claudebox.facts.host import Host
-    from claudebox.launch.prepare import Prepared
-    from claudebox.plan.model import Plan
+    from claudebox.commands.rehearsal import Examined
+    from claudebox.host.gather import Host
+    from claudebox.plan.records import Plan
+    from claudebox.run.prepare import Prepared
     from claudebox.session import Planned, Values
+    from claudebox.settings.layers import Settings
+
 
 Status = Literal["held", "broken", "untestable"]
 
@@ -91,7 +95,7 @@ class PromiseResult:
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
     """Print the findings; 1 if a promise is broken."""
-    wanted = examined.read_examined(flags, environ)
+    wanted = rehearsal.read_examined(flags, environ)
     if wanted.settings.words:
         raise ClaudeboxError("`--verify` runs its own program", hint="leave out the words for claude")
     findings = examine(environ, wanted)
@@ -121,7 +125,7 @@ def examine(
     wanted: Examined,
     *,
     alter: Callable[[Plan], Plan] = lambda plan: plan,
-    prepare: Callable[[Plan, Canaries], Prepared] = lambda plan, _: opening.prepare(plan),
+    prepare: Callable[[Plan, Canaries], Prepared] = lambda plan, _: run_prepare.prepare(plan),
 ) -> list[PromiseResult]:
     """Plant, start, probe, and compare with what the plan promises.
 
@@ -132,8 +136,8 @@ def examine(
     first = session.make_plan(wanted.settings, policy, environ)
     instance = first.host.instance
     with contextlib.ExitStack() as stack:
-        stack.enter_context(examined.temporary_state(instance))
-        state.create(instance, workdir=first.plan.workdir, key="", mountpoints=())
+        stack.enter_context(rehearsal.temporary_state(instance))
+        base_state.create(instance, workdir=first.plan.workdir, key="", mountpoints=())
         canaries = Canaries(instance.state, first.plan.workdir)
         stack.callback(canaries.remove)
         canaries.plant()
@@ -199,9 +203,9 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         "secrets": canaries.secrets,
         "credential": canaries.credential[::-1] if plan.holds_credential else "",
         "no_credential": "there is no key and no login here, or it enters because you want it to",
-        "broker": agent.API_SOCKET,
-        "placeholder": agent.PLACEHOLDER,
-        "login": f"{agent.LOGIN_INSIDE}/store/.credentials.json" if facts.login.known else "",
+        "broker": claude.API_SOCKET,
+        "placeholder": claude.PLACEHOLDER,
+        "login": f"{claude.LOGIN_INSIDE}/store/.credentials.json" if facts.login.known else "",
         "sockets": canaries.sockets,
         "masked": canaries.masked if masks else "",
         "abstract": canaries.abstract if plan.scoped or not reached else "",
@@ -235,7 +239,7 @@ def _run_probe(planned: Planned, prepared: Prepared, values: Values, token: str)
         os.dup2(writing, 1)
         os.close(file)
         os.close(writing)
-        examined.try_out(planned, prepared, values)
+        rehearsal.try_out(planned, prepared, values)
     finally:
         for number, descriptor in enumerate(kept):
             os.dup2(descriptor, number)

@@ -1,0 +1,1 @@
+"""Everything special about the program inside."""

@@ -1,0 +1,113 @@
+"""After a session of the client: how to resume it, and what to do with a login that was made inside."""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.agent import claude
+from claudebox.base import console
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import OPEN_DIRECTORY, Closing, parse_object, read_at, read_small, replace_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.base.state import Instance
+
+
+_IDENTIFIER = frozenset("0123456789abcdef-")
+_MADE = ".credentials.json"
+_MOST = 4096  # entries of a directory that are looked at
+_LONGEST = 100
+
+
+def find_conversation(instance: Instance, started: float) -> str:
+    """Return the identifier of the conversation that was written to last since the start."""
+    return os.path.basename(newest_conversation(instance, started)).partition(".")[0]
+
+
+def newest_conversation(instance: Instance, started: float) -> str:
+    """Return the file of the conversation that was written to last since the start; names from inside are checked."""
+    newest, found = started, ""
+    for directory in _names(f"{instance.claude}/{claude.TRANSCRIPTS}"):
+        for path in _names(directory):
+            identifier, dot, suffix = os.path.basename(path).partition(".")
+            if (dot, suffix) != (".", "jsonl") or not identifier or not set(identifier) <= _IDENTIFIER:
+                continue
+            try:
+                written = os.lstat(path).st_mtime
+            except OSError:
+                continue
+            if written >= newest:
+                newest, found = written, path
+    return found
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return [entry.path for _, entry in zip(range(_MOST), entries, strict=False) if not entry.is_symlink()]
+    except OSError:
+        return []
+
+
+def offer(instance: Instance) -> None:
+    """Ask whether a login made in this project should be that of all of them; it then leaves the project.
+
+    Everything on the way to it can be written inside, so no link is followed, and what is removed is what was read.
+    """
+    try:
+        store = _open_store(instance)
+    except OSError:
+        return
+    with Closing(store):
+        content = read_at(store, _MADE, limit=1 << 20)
+        if content is None or not _is_login(content):
+            return
+        made = _identity(store)
+        if not _wanted(instance):
+            return
+        with Closing(os.open(instance.login, OPEN_DIRECTORY)) as directory:
+            replace_file(directory, "credentials.json", content)
+        if _identity(store) == made:
+            os.unlink(_MADE, dir_fd=store)
+
+
+def _open_store(instance: Instance) -> int:
+    """Open the directory of the login made inside, one part after another."""
+    descriptor = os.open(instance.directory, OPEN_DIRECTORY)
+    for part in ("login", "store"):
+        with Closing(descriptor) as above:
+            descriptor = os.open(part, OPEN_DIRECTORY, dir_fd=above)
+    return descriptor
+
+
+def _identity(store: int) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(_MADE, dir_fd=store)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _wanted(instance: Instance) -> bool:
+    name = console.clean(_account(instance)) or "an account that it does not name"
+    try:
+        return console.confirm(
+            f"A login was made inside, for {name} (as the sandbox says it). Keep it outside, for all projects? [y/N] ",
+            default=False,
+        )
+    except ClaudeboxError:  # nobody to ask: it stays with this project
+        return False
+
+
+def _account(instance: Instance) -> str:
+    """Return the address of the account, as the client inside has written it down."""
+    content = read_small(f"{instance.claude}/.claude.json", limit=64 << 20)
+    account = parse_object(content).get("oauthAccount")
+    address = account.get("emailAddress") if isinstance(account, dict) else None
+    return address[:_LONGEST] if isinstance(address, str) else ""
+
+
+def _is_login(content: bytes) -> bool:
+    tokens = parse_object(content).get(claude.TOKENS)
+    return isinstance(tokens, dict) and all(isinstance(tokens.get(n), str) for n in ("accessToken", "refreshToken"))

@@ -1,0 +1,1 @@
+"""What everything rests on: output, errors, files, processes, trees."""

@@ -1,0 +1,99 @@
+"""The arithmetic of prefixes: which address lies where, and what is still to be barred. Looks at nothing."""
+
+from __future__ import annotations
+
+from claudebox.base.syscalls import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.network.records import Ranges
+
+
+NAT64 = "64:ff9b::/96"  # carries an IPv4 address in its last four bytes
+
+
+Prefix = tuple[bytes, int]  # packed address and length; four bytes are IPv4, sixteen are IPv6
+
+# A route to half of the world that needs no gateway is a VPN's way out, not a neighbourhood.
+_SHORTEST = {4: 8, 16: 16}
+
+
+def parse_prefix(text: str) -> Prefix:
+    """Return the prefix that a text means."""
+    address, _, length = text.partition("/")
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+    return packed, int(length) if length else len(packed) * 8
+
+
+def show(prefix: Prefix) -> str:
+    """Return the text of a prefix."""
+    packed, length = prefix
+    return f"{socket.inet_ntop(socket.AF_INET6 if len(packed) == 16 else socket.AF_INET, packed)}/{length}"
+
+
+def network(packed: bytes, length: int) -> Prefix:
+    """Return the prefix in which an address lies."""
+    return (int.from_bytes(packed, "big") & _mask(len(packed), length)).to_bytes(len(packed), "big"), length
+
+
+def netmask(prefix: Prefix) -> bytes:
+    """Return the mask of a prefix."""
+    return _mask(len(prefix[0]), prefix[1]).to_bytes(len(prefix[0]), "big")
+
+
+def _mask(size: int, length: int) -> int:
+    whole = size * 8
+    return (1 << whole) - (1 << (whole - length))
+
+
+def covers(outer: Prefix, inner: Prefix) -> bool:
+    """Return whether every address of one prefix lies in another."""
+    return len(outer[0]) == len(inner[0]) and outer[1] <= inner[1] and network(inner[0], outer[1]) == outer
+
+
+def embedded(prefix: Prefix) -> Prefix:
+    """Return the NAT64 form of an IPv4 prefix."""
+    return parse_prefix(NAT64)[0][:12] + prefix[0], 96 + prefix[1]
+
+
+def neighbourhood(prefix: Prefix) -> bool:
+    """Return whether a prefix that the host reaches without a gateway is small enough to be its surroundings."""
+    return prefix[1] >= _SHORTEST[len(prefix[0])]
+
+
+def wanting(found: set[Prefix], known: set[Prefix], ranges: Ranges, *, own: bool = False) -> list[Prefix]:
+    """Return what of the prefixes found is neither barred by the plan nor by one already known, shortest first.
+
+    Addresses of the host's own are barred in front of what a user has opened, the others behind that.
+    """
+    fixed = [parse_prefix(row.prefix) for row in ranges.barred if row.always or not own or not ranges.opened]
+    opened = [parse_prefix(text) for text in (*ranges.open6, *(row.prefix for row in ranges.opened if own))]
+    kept: list[Prefix] = []
+    for prefix in sorted(found, key=lambda prefix: (len(prefix[0]), prefix[1], prefix[0])):
+        if len(prefix[0]) == 16 and not any(covers(one, prefix) or covers(prefix, one) for one in opened):
+            continue
+        if not any(covers(one, prefix) for one in (*fixed, *known, *kept)):
+            kept.append(prefix)
+    return kept
+
+
+# Hosts and ports as people write them.
+
+
+def read_port(text: str) -> int:
+    """Return a port, or 0 where the text is none."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
+    return number if number < 65536 else 0
+
+
+def split_place(text: str) -> tuple[str, str | None]:
+    """Return host and port of `HOST[:PORT]`; IPv6 with a port stands in brackets. No host: it is malformed."""
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or rest[:1] not in ("", ":"):
+            return "", None
+        return host, rest[1:] if rest else None
+    if text.count(":") > 1:
+        return text, None
+    host, colon, port = text.partition(":")
+    return host, port if colon else None

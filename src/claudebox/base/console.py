@@ -1,0 +1,176 @@
+"""Everything that claudebox prints goes through here, and through one sanitiser.
+
+Names and paths come from hostile repositories: an escape sequence in one of them must not reach the terminal
+(threats B12-B14). `clean` keeps what is printable and shows the rest as escapes.
+"""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.base import errors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from claudebox.base.errors import ClaudeboxError
+
+
+# Printable by Unicode's rules, and still able to reorder or hide what stands beside them.
+_DECEIVING = frozenset("\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+
+
+def clean(text: str) -> str:
+    """Return the text with everything that is not plainly printable shown as an escape."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char.isprintable() and char not in _DECEIVING else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8 (surrogateescape)
+        return f"\\x{code - 0xDC00:02x}"
+    return char.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def shorten(text: str, width: int = 120) -> str:
+    """Return cleaned text of at most `width` characters."""
+    text = clean(text)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def quote(path: str) -> str:
+    """Return a path or word as it can be shown inside a sentence."""
+    return f"`{shorten(path, 300)}`"
+
+
+def list_some(texts: Sequence[str], most: int) -> str:
+    """Return texts in a row, `most` of them, and how many there are besides."""
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
+def paint(text: str, style: str, *, descriptor: int = 2) -> str:
+    """Return the text in a style, where the terminal has one and the user did not forbid it."""
+    if os.environ.get("NO_COLOR") or is_dumb() or not os.isatty(descriptor):
+        return text
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+
+
+def columns(otherwise: int = 100) -> int:
+    """Return how wide the terminal is that errors go to."""
+    try:
+        return os.get_terminal_size(2).columns or otherwise
+    except OSError:
+        return otherwise
+
+
+def lay_out(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield labels with texts beside them, broken between words where the terminal is narrower."""
+    width = columns(0)  # no terminal: whoever reads it wants whole lines
+    for label, text in rows:
+        line = f"  {label} "
+        indent = " " * _visible(line)
+        for number, word in enumerate(text.split(" ")):
+            if number and width and _visible(line) + 1 + _visible(word) > width:
+                yield line
+                line = indent
+            elif number:
+                line += " "
+            line += word
+        yield line
+
+
+def table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), most: int = 60) -> Iterator[str]:
+    """Yield rows in columns, cleaned; `right`: columns set flush right. The last one may exceed `most`."""
+    cells = [[*(shorten(cell, most) for cell in row[:-1]), clean(row[-1])] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        padded = (
+            f"{cell:>{width}}" if column in right else f"{cell:<{width}}"
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(padded).rstrip()
+
+
+def _visible(text: str) -> int:
+    """Return how many columns a painted text takes, were every character one wide."""
+    return sum(len(part.partition("m")[2] if number else part) for number, part in enumerate(text.split("\x1b[")))
+
+
+def is_dumb() -> bool:
+    """Return whether the terminal shows control sequences instead of obeying them."""
+    return os.environ.get("TERM") == "dumb"
+
+
+def in_tmux() -> bool:
+    """Return whether the terminal is a pane of tmux."""
+    return bool(os.environ.get("TMUX"))
+
+
+def is_far() -> bool:
+    """Return whether the terminal is on another machine."""
+    return "SSH_CONNECTION" in os.environ
+
+
+def write(lines: Iterable[str], *, descriptor: int = 2) -> None:
+    """Write lines that their renderer has already cleaned."""
+    data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except OSError:  # the reader has gone: nobody is left to tell
+            return
+
+
+def report(error: ClaudeboxError) -> None:
+    """Print an error with its hint."""
+    # One line each, whatever a name in it contains.
+    lines = [f"{paint('error:', 'red')} {clean(message)}" for message in (error.message, *error.more)]
+    if error.hint:
+        lines += ["", f"{paint('hint:', 'bold')} {_lines(error.hint)}"]
+    write(lines)
+
+
+def warn(message: str) -> None:
+    """Print a warning."""
+    write([warning(message)])
+
+
+def warning(message: str) -> str:
+    """Return a warning as it is printed."""
+    return f"{paint('warning:', 'yellow')} {_lines(message)}"
+
+
+def note(message: str) -> None:
+    """Print a line that is neither error nor warning."""
+    write([f"claudebox: {_lines(message)}"])
+
+
+def _lines(text: str) -> str:
+    return "\n".join(clean(line) for line in text.split("\n"))
+
+
+def confirm(question: str, *, default: bool) -> bool:
+    """Ask whether something should be done."""
+    answer = ask(question)
+    return answer.strip().lower() in (b"y", b"yes") or (default and answer == b"\n")
+
+
+def ask(question: str) -> bytes:
+    """Ask on the terminal, which is not always where standard input comes from (UX-02); nothing: it was closed."""
+    import termios
+
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        raise errors.ClaudeboxError("there is no terminal to ask on", hint="add `-y` to go on without asking") from None
+    try:
+        termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
+        os.write(terminal, question.encode())
+        return os.read(terminal, 1024)
+    finally:
+        os.close(terminal)

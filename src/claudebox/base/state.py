@@ -1,0 +1,306 @@
+"""The state of a project under ~/.claudebox: create it, seed it, describe it.
+
+What is mounted is only `instances/ID/claude`; everything that the launcher itself believes lies beside it, out of the
+agent's reach. Inside what the agent can write, no name is followed: each file is opened by name in an open directory,
+and replaced as a whole (threats C04, C05, C28, C29).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+
+from claudebox.base import console, syscalls
+from claudebox.base.errors import ClaudeboxError, describe_failure
+from claudebox.base.files import (
+    OPEN_DIRECTORY,
+    OPEN_LOCK,
+    Closing,
+    mode_of,
+    open_up,
+    others_write,
+    read_at,
+    reopen,
+    replace_file,
+)
+from claudebox.base.records import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+_DIGITS = 16
+_MANIFEST = "project"
+_SEEDED = "seeded"
+_CONFIG = ".claude.json"
+_CONFIG_LIMIT = 64 << 20
+_LOCK_STALE, _LOCK_WAIT, _LOCK_POLL = 10.0, 3.0, 0.02
+_WELCOME = b"""\
+<!-- What you write here reaches the agent in every sandbox of claudebox. It is never overwritten. -->
+"""
+
+
+class Instance(Value):
+    """Where the state of a project lies; nothing of it need exist yet."""
+
+    root: str  # the project: the main repository if there is one
+    state: str  # ~/.claudebox
+    name: str  # of the directory of this instance
+
+    @property
+    def directory(self) -> str:
+        """Return the directory that only the launcher uses."""
+        return f"{self.state}/instances/{self.name}"
+
+    @property
+    def claude(self) -> str:
+        """Return the directory that becomes the client's own."""
+        return f"{self.directory}/claude"
+
+    @property
+    def cover(self) -> str:
+        """Return the directory that is shown inside in place of a stub."""
+        return f"{self.directory}/cover"
+
+    @property
+    def login(self) -> str:
+        """Return the directory of the login that all projects share."""
+        return f"{self.state}/login"
+
+    @property
+    def own_login(self) -> str:
+        """Return the directory in which somebody can log in inside, while there is no other login."""
+        return f"{self.directory}/login"
+
+
+def locate(home: str, root: str, state: str = "") -> Instance:
+    """Return the instance of a project (INST-01); `state` stands for ~/.claudebox."""
+    return Instance(root, state or f"{home}/.claudebox", syscalls.sha256(os.fsencode(root))[:_DIGITS])
+
+
+def name_git_directory(path: str, checkout: str) -> str:
+    """Return the name of what is kept for the git directory of a checkout.
+
+    By inodes only: device numbers change with a reboot, and paths with a rename.
+    """
+    numbers = [f"{os.stat(place).st_ino}" for place in dict.fromkeys((path, f"{path}/objects", checkout))]
+    name = os.path.basename(checkout) if checkout != path else ""
+    return syscalls.sha256(os.fsencode(":".join((*numbers, name))))[:_DIGITS]
+
+
+def open_state(state: str, name: str) -> int:
+    """Open a directory of ours in ~/.claudebox, made if it is missing."""
+    with Closing(os.open(os.path.dirname(state), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as home:
+        own = _enter(home, os.path.basename(state))
+    with Closing(own):
+        return _enter(own, name)
+
+
+def create(
+    instance: Instance,
+    *,
+    workdir: str,
+    key: str,
+    mountpoints: tuple[tuple[str, bool], ...],
+    kept: tuple[str, ...] = (),
+) -> None:
+    """Make sure that everything of the instance exists, and that the client will ask no first-time questions.
+
+    `mountpoints` are names in the client's directory that something of the host is mounted on, and whether that is a
+    directory; `kept` are directories beside it.
+    """
+    try:
+        try:
+            _create(instance, workdir, key, mountpoints, kept)
+        except PermissionError:  # an agent may have closed what is its own inside
+            open_again(instance.directory, kept)
+            _create(instance, workdir, key, mountpoints, kept)
+    except OSError as error:
+        raise ClaudeboxError(
+            f"the state of this project cannot be kept in `{instance.directory}`: {error.strerror}",
+            hint=describe_failure(error).hint or "fix the directory's permissions; nothing was changed",
+        ) from None
+
+
+def open_again(directory: str, kept: tuple[str, ...]) -> None:
+    """Open what something inside has closed of the directories that it can write: they are the launcher's, too."""
+    for path in ("claude", "login", "login/store", *kept):
+        reopen(f"{directory}/{path}")
+
+
+def _create(
+    instance: Instance, workdir: str, key: str, mountpoints: tuple[tuple[str, bool], ...], kept: tuple[str, ...]
+) -> None:
+    home = os.open(os.path.dirname(instance.state), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    opened = [home]
+
+    def enter(parent: int, name: str) -> int:
+        opened.append(_enter(parent, name))
+        return opened[-1]
+
+    try:
+        state = enter(home, os.path.basename(instance.state))
+        _create_file(state, "CLAUDE.md", _WELCOME)
+        enter(enter(state, "login"), "store")
+        own = enter(enter(state, "instances"), instance.name)
+        _claim(own, instance)
+        login = enter(own, "login")
+        _stand(login, "store", directory=True)  # an agent that logs in can write to this one
+        enter(login, "store")
+        claude = enter(own, "claude")
+        open_up(claude)  # root can enter whatever is closed; nobody inside can
+        for path in kept:
+            directory = own
+            for part in path.split("/"):
+                directory = enter(directory, part)
+            open_up(directory)
+        for name, directory in mountpoints:
+            _stand(claude, name, directory=directory)
+        _seed(own, claude, workdir, key)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _enter(parent: int, name: str) -> int:
+    """Open a directory of ours, made if it is missing; refuse anybody else's."""
+    try:
+        try:
+            descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
+        except FileNotFoundError:
+            _mkdir(parent, name)
+            descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise ClaudeboxError(f"`{_path(parent, name)}` is not a directory", hint="move it away") from None
+        raise
+    status = os.fstat(descriptor)
+    if status.st_uid != os.getuid() or others_write(descriptor, status):
+        os.close(descriptor)
+        path = _path(parent, name)
+        raise ClaudeboxError(
+            f"`{path}` belongs to another user, or others can write to it",
+            hint=f"`chmod -R go-w {path}` if it is yours; move it away if it is not",
+        )
+    return descriptor
+
+
+def _mkdir(parent: int, name: str) -> None:
+    """Make a directory, if there is none."""
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+    except FileExistsError:  # another launch was quicker
+        pass
+
+
+def _path(parent: int, name: str) -> str:
+    return os.path.join(os.readlink(f"/proc/self/fd/{parent}"), name)
+
+
+def _claim(own: int, instance: Instance) -> None:
+    """Write down which project this is; refuse if the name already stands for another (C28)."""
+    root = os.fsencode(instance.root)
+    recorded = read_at(own, _MANIFEST)
+    if recorded is None:
+        replace_file(own, _MANIFEST, root)
+    elif recorded != root:
+        raise ClaudeboxError(
+            f"`{instance.directory}` is the state of `{os.fsdecode(recorded)}`, not of `{instance.root}`",
+            hint="move that directory away",
+        )
+    os.utime(_MANIFEST, dir_fd=own, follow_symlinks=False)  # the time of the last use
+
+
+def _create_file(directory: int, name: str, content: bytes) -> None:
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=directory)
+    except FileExistsError:
+        return
+    with Closing(descriptor):
+        os.write(descriptor, content)
+
+
+def _stand(claude: int, name: str, *, directory: bool) -> None:
+    """Make sure that something of the right kind, and no link, is there to be covered by a mount."""
+    try:
+        mode = os.lstat(name, dir_fd=claude).st_mode
+    except FileNotFoundError:
+        mode = 0
+    if mode and stat.S_ISDIR(mode) == directory and not stat.S_ISLNK(mode):
+        return
+    if mode:  # an agent put it there: keep it, out of the way
+        os.rename(name, f"{name}.replaced.{time.time_ns()}", src_dir_fd=claude, dst_dir_fd=claude)
+    if directory:
+        _mkdir(claude, name)
+    else:
+        _create_file(claude, name, b"")
+
+
+def _seed(own: int, claude: int, workdir: str, key: str) -> None:
+    """Answer the client's first-time questions, once per working directory and key."""
+    stamp = syscalls.sha256(os.fsencode(workdir) + b"\0" + os.fsencode(key)).encode() + b"\n"
+    if stamp in (read_at(own, _SEEDED) or b"") and stat.S_ISREG(mode_of(_CONFIG, claude)):
+        return
+    with Closing(os.open("lock", OPEN_LOCK, 0o600, dir_fd=own)) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _locked(claude, lambda: _merge(claude, workdir, key)):
+            console.warn("another client of this project is writing its settings: it may ask what it asks first")
+            return
+        replace_file(own, _SEEDED, (read_at(own, _SEEDED) or b"")[-65536:] + stamp)
+
+
+def _merge(claude: int, workdir: str, key: str) -> None:
+    content = read_at(claude, _CONFIG, limit=_CONFIG_LIMIT)
+    if content is None and os.path.lexists(f"/proc/self/fd/{claude}/{_CONFIG}"):
+        os.rename(_CONFIG, f"{_CONFIG}.replaced.{time.time_ns()}", src_dir_fd=claude, dst_dir_fd=claude)
+    replace_file(claude, _CONFIG, answer_questions(content, workdir, key))
+
+
+def answer_questions(content: bytes | None, workdir: str, key: str) -> bytes:
+    """Return `.claude.json` with the answers that a first start would ask for."""
+    import json
+
+    try:
+        document = json.loads(content) if content else {}
+        document["hasCompletedOnboarding"] = True
+        document.setdefault("projects", {}).setdefault(workdir, {})["hasTrustDialogAccepted"] = True
+        if key:
+            approved = document.setdefault("customApiKeyResponses", {}).setdefault("approved", [])
+            if key not in approved:
+                approved.append(key)
+        return json.dumps(document, indent=2).encode()
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:  # the agent can write it as it likes
+        problem = str(error) if isinstance(error, ValueError) else "it does not have the client's shape"
+        raise ClaudeboxError(
+            f"the client's `.claude.json` of this project is damaged: {problem}",
+            hint="move it away, or put back a copy from `backups` beside it (`claudebox --instances` tells where)",
+        ) from None
+
+
+def _locked(claude: int, action: Callable[[], None]) -> bool:
+    """Do something to the client's configuration while no client of this project does; return whether it was done."""
+    name = f"{_CONFIG}.lock"
+    deadline = time.monotonic() + _LOCK_WAIT
+    while True:
+        try:
+            os.mkdir(name, 0o700, dir_fd=claude)
+            break
+        except FileExistsError:
+            age = time.time() - os.lstat(name, dir_fd=claude).st_mtime if mode_of(name, claude) else 0
+            if not -_LOCK_STALE < age < _LOCK_STALE:
+                break  # its owner has gone: it would have renewed it
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOCK_POLL)
+    try:
+        action()
+        return True
+    finally:
+        try:
+            os.rmdir(name, dir_fd=claude)
+        except OSError:
+            pass

@@ -1,0 +1,179 @@
+"""A certificate authority that exists for a moment and vouches for the hosts of secrets alone.
+
+It signs a certificate for each of them and is forgotten: from then on nobody can sign another. It is trusted only
+inside, and its certificate says, in name constraints that every TLS library checks, for which names it may be used.
+
+Runs in a process of its own (see `certificates`), because what it needs is large and is needed only once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import ipaddress
+import marshal
+import os
+import ssl
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from claudebox.base import syscalls
+from claudebox.base.files import Closing, write_all
+from claudebox.network.facts import make_context
+from claudebox.network.records import Trust
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+_SKEW = dt.timedelta(hours=1)
+_LIFE = dt.timedelta(days=90)  # longer than any session; the key of a host ends with the process anyway
+_NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "claudebox, this session only")])
+_PEM = serialization.Encoding.PEM
+
+
+def issue(hosts: Iterable[str]) -> tuple[bytes, dict[str, bytes]]:
+    """Return what to trust, and key and certificates of each host; all as PEM."""
+    names = sorted(set(hosts))
+    key, own_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    permitted = x509.NameConstraints([x509.DNSName(name) for name in names], _no_addresses())
+    certificate = (
+        _blank(_NAME, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(permitted, critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    trusted = certificate.public_bytes(_PEM)
+    private = own_key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+    chains = {}
+    for name in names:
+        leaf = (
+            _blank(x509.Name([]), own_key.public_key(), issuer=_NAME)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=True)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(own_key.public_key()), critical=False)
+            .add_extension(issuer, critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        chains[name] = private + leaf.public_bytes(_PEM) + trusted
+    return trusted, chains
+
+
+def _blank(
+    subject: x509.Name, key: ec.EllipticCurvePublicKey, *, issuer: x509.Name | None = None
+) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer or subject)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + _LIFE)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _no_addresses() -> list[x509.GeneralName]:
+    """Return what is excluded: names are permitted one by one, addresses not at all."""
+    return [x509.IPAddress(ipaddress.ip_network("0.0.0.0/0")), x509.IPAddress(ipaddress.ip_network("::/0"))]
+
+
+# TLS on both sides of the broker: as the hosts of secrets towards programs, as any client towards the real ones.
+
+
+class Issued(NamedTuple):
+    """What an authority has left."""
+
+    trusted: bytes  # its certificate
+    contexts: dict[str, ssl.SSLContext]  # to answer as each host
+
+
+async def obtain(hosts: Iterable[str]) -> Issued:
+    """Have certificates made by a child, which takes the key of the authority with it when it ends."""
+    names = tuple(hosts)
+    outlet, inlet = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child == 0:
+        _make(names, inlet)
+    os.close(inlet)
+    text = await asyncio.get_running_loop().run_in_executor(None, _read, outlet, child)
+    if not text:
+        raise OSError("the certificates for the hosts of secrets could not be made")
+    trusted, chains = marshal.loads(text)  # noqa: S302 - our own child wrote it
+    return Issued(trusted, {host: server_context(host, chain) for host, chain in chains.items()})
+
+
+def _make(hosts: tuple[str, ...], inlet: int) -> None:
+    """In the child: make them, hand them over, and end."""
+    try:
+        write_all(inlet, marshal.dumps(issue(hosts)))
+    finally:
+        os._exit(0)
+
+
+def _read(outlet: int, child: int) -> bytes:
+    """Take what the child says until it ends."""
+    text = b""
+    while piece := os.read(outlet, 1 << 16):
+        text += piece
+    os.close(outlet)
+    os.waitpid(child, 0)
+    return text
+
+
+def server_context(host: str, chain: bytes) -> ssl.SSLContext:
+    """Return the settings to answer as this host: HTTP/1.1 only, and no other name."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    context.sni_callback = _only(host)
+    _load(context, chain)
+    return context
+
+
+def _only(host: str) -> Callable[[ssl.SSLObject, str | None, ssl.SSLContext], int | None]:
+    def check(_connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> int | None:
+        # Who asked for one name and then speaks to another wants a server to confuse the two.
+        return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME if name is not None and name.lower() != host else None
+
+    return check
+
+
+def _load(context: ssl.SSLContext, chain: bytes) -> None:
+    """Give a context its key: it takes files only, so it gets one that is nothing but memory."""
+    with Closing(syscalls.memory_file(chain)) as descriptor:
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+
+
+def upstream_context(bundle: str) -> ssl.SSLContext:
+    """Return the settings to speak with a real host: verified with the authorities that this machine trusts."""
+    try:
+        return make_context(Trust(bundle))
+    except (OSError, ssl.SSLError):
+        raise OSError("the certificate authorities of this machine cannot be read") from None

@@ -1,0 +1,123 @@
+"""Which secrets can be had here: their variable is set, or their file is there. No value is read, no command is run."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from claudebox import build_paths
+from claudebox.agent.facts import Login, find_credential, read_login
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import PACKAGE, real_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.settings.records import Policy, SecretRequest
+
+
+_SYSTEM = ("/usr", "/opt", "/nix/store")  # of the host, read-only inside
+
+
+def find_secrets(policy: Policy, environ: dict[str, str], *, home: str, workdir: str) -> tuple[SecretRequest, ...]:
+    """Return every secret that the broker will hold; one whose variable is unset is left out."""
+    visible = (workdir, *(row.source for row in policy.mounts), *_SYSTEM)
+    found: list[SecretRequest] = []
+    for secret in policy.secrets if not policy.tier.isolated else ():  # a secret opens no tier
+        _check_place(secret, home=home, visible=visible)
+        hosts = _reachable(policy, secret)
+        if hosts and available(secret.source, secret.origin, environ, home=home):
+            found.append(secret.replace(hosts=hosts))
+    return tuple(found)
+
+
+def available(source: str, origin: str, environ: dict[str, str], *, home: str) -> bool:
+    """Return whether a value can be had; a file that is missing is refused, since somebody named it."""
+    kind, _, rest = source.partition(":")
+    if kind == "env":
+        return bool(environ.get(rest))
+    if kind == "file":
+        path = file_path(source, home=home)
+        try:
+            regular = stat.S_ISREG(os.stat(path).st_mode)
+        except OSError:
+            raise ClaudeboxError(f"`{origin}`: the file `{path}` does not exist") from None
+        if not regular:
+            raise ClaudeboxError(f"`{origin}`: the file `{path}` cannot be read as a small file")
+    return True
+
+
+def file_path(source: str, *, home: str) -> str:
+    """Return the path of a source `file:PATH`."""
+    path = source.removeprefix("file:")
+    return f"{home}{path[1:]}" if path.startswith("~/") else path
+
+
+def _reachable(policy: Policy, secret: SecretRequest) -> tuple[tuple[str, int], ...]:
+    """Return the hosts to which the tier leads: a secret opens no way."""
+    if policy.tier.routed:
+        return secret.hosts
+    from claudebox.settings.domains import Permission, parse_domain
+
+    permission = Permission(parse_domain(row.name, row.origin) for row in policy.domains)
+    return tuple(place for place in secret.hosts if permission.rule(*place) is not None)
+
+
+def _check_place(secret: SecretRequest, *, home: str, visible: tuple[str, ...]) -> None:
+    """Refuse a file that the agent could read by itself."""
+    if not secret.source.startswith("file:"):
+        return
+    path = real_path(file_path(secret.source, home=home))
+    for directory in visible:
+        if f"{path}/".startswith(f"{real_path(directory)}/"):
+            raise ClaudeboxError(
+                f"`{secret.origin}`: `{path}` is visible inside, in `{directory}`",
+                hint="keep it elsewhere, for example in your home",
+            )
+
+
+# Where the libraries of the broker lie, in every way in which claudebox can be installed.
+#
+# The launcher imports none of them. It looks whether they are there, so that a missing one is told before the start.
+
+
+def find_libraries() -> tuple[str, ...]:
+    """Return the directories that the broker must search: `cryptography` makes the certificates for `[[secrets]]`."""
+    for place in _places():
+        if os.path.isfile(f"{place}/cryptography/__init__.py"):
+            return (place,)
+    raise ClaudeboxError(
+        "the broker needs the Python library `cryptography` for `[[secrets]]`",
+        hint="install it: `pipx reinstall claudebox`, `scripts/libraries` in a checkout, or your distribution's "
+        "package `python3-cryptography`",
+    )
+
+
+def _places() -> tuple[str, ...]:
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    prefix = os.path.dirname(os.path.dirname(sys.executable))  # of a virtual environment too, even under `-S`
+    return (
+        *build_paths.LIBRARIES,
+        PACKAGE,  # `scripts/install`, and an environment made by an installer
+        f"{os.path.dirname(PACKAGE)}/.local/libraries",  # a checkout
+        f"{prefix}/lib/{version}/site-packages",
+        f"{sys.base_prefix}/lib/{version}/site-packages",
+        f"{sys.base_prefix}/local/lib/{version}/dist-packages",  # Debian
+        f"{sys.base_prefix}/lib/python3/dist-packages",
+        f"{sys.base_prefix}/lib64/{version}/site-packages",  # Fedora
+    )
+
+
+def for_broker(
+    policy: Policy, environ: dict[str, str], login: Login, *, certificates: bool = False
+) -> tuple[Login, tuple[str, ...] | ClaudeboxError]:
+    """Look at what a broker would hold, and for the libraries that it would need."""
+    if policy.brokered and login.known and not find_credential(environ, login):
+        login = read_login(login)
+    if not certificates:
+        return login, ()
+
+    try:
+        return login, find_libraries()
+    except ClaudeboxError as problem:
+        return login, problem

@@ -1,0 +1,497 @@
+"""The service behind `[[secrets]]`: holds the values, answers for their hosts, and makes those inside trust it.
+
+Its listeners have addresses of the sandbox's own loopback, to which /etc/hosts leads inside; in tier `allow` the
+gateway hands connections over as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import functools
+import os
+import re
+import ssl
+import threading
+import time
+from pathlib import Path
+
+from claudebox.base import syscalls
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import Closing, write_all
+from claudebox.broker import certificates
+from claudebox.broker.certificates import upstream_context
+from claudebox.broker.http.cleaning import Cleaner, Recognizer
+from claudebox.broker.http.forward import LocalAnswer, Rules, UpstreamFailure, forward
+from claudebox.broker.http.stream import Pool, Stream
+from claudebox.broker.proxy import dial as proxy_dial
+from claudebox.broker.proxy import names as proxy_names
+from claudebox.broker.proxy.dial import Dialer, NoConnection, RangeWatch
+from claudebox.broker.proxy.names import Admission, Denied
+from claudebox.broker.proxy.sockets import Passage, Pump
+from claudebox.broker.reception import Room
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from claudebox.broker.http.forward import RequestBody
+    from claudebox.broker.http.messages import BodyFilter, Request, Response
+    from claudebox.broker.main import Context, Log
+    from claudebox.broker.reception import Reception, Visitor
+    from claudebox.network.records import InjectConfig
+    from claudebox.settings.records import SecretRequest
+
+    Headers = list[tuple[bytes, bytes]]
+
+    Dial = Callable[[], Awaitable[socket.socket]]
+
+
+# Placeholders become values in the header fields of a request that are there for credentials, and nowhere else.
+#
+# Not in a body, not in an address, and not in any other field: servers keep most of them and show them to others.
+# Basic authentication is taken apart and put together again.
+
+
+# Fields in which servers expect a credential and nothing else; a row of settings can name more.
+CREDENTIAL_FIELDS = frozenset((
+    b"api-key", b"apikey", b"authorization", b"circle-token", b"dd-api-key", b"dd-application-key", b"deploy-token",
+    b"job-token", b"ocp-apim-subscription-key", b"private-token", b"x-access-token", b"x-api-key", b"x-api-token",
+    b"x-auth-key", b"x-auth-token", b"x-consul-token", b"x-figma-token", b"x-gitlab-token", b"x-goog-api-key",
+    b"x-jfrog-art-api", b"x-nuget-apikey", b"x-rapidapi-key", b"x-shopify-access-token", b"x-subscription-token",
+    b"x-vault-token", b"xi-api-key",
+))  # fmt: skip
+
+# Names of fields, with hyphens alone, that carry credentials or lead a server to another method or path than asked for.
+_TELLING = re.compile(
+    rb"token|key|auth|secret|passw|cookie|credential|jwt|^(?:x-)?session(?:-id)?$"
+    rb"|method|override|original|rewrite|forwarded|(?:^|-)(?:url|uri|path)(?:-|$)"
+)
+_HARMLESS = (b"idempotency-key", b"npm-auth-type")
+_ALONE = rb"(?:[A-Za-z-]{1,20} +)?(?:[A-Za-z_.-]{1,40}=)?\"?(?:%s)\"?"  # a scheme, a name, a placeholder
+_USER = re.compile(
+    rb"[\w.+-]{0,19}|[\w.+-]{1,64}@[\w.-]{1,64}(?:/token)?"
+)  # shorter than a token, or an address of mail
+_NO_PASSWORD = (b"", b"x", b"X", b"x-oauth-basic")  # what stands behind a token in the place of the user
+_AGAIN = 60.0  # seconds in which a value is not read again
+
+
+class Replacement:
+    """A value, what stands for it inside, where it may go, and how it is read again."""
+
+    def __init__(
+        self, name: str, value: bytes, placeholder: bytes, hosts: frozenset[tuple[str, int]],
+        fields: frozenset[bytes] = frozenset(), permits: Permits | None = None, read: Callable[[], str] | None = None,
+    ) -> None:  # fmt: skip
+        """Take header fields beside the usual ones, and what returns the present value and may take its time."""
+        self.name, self.value, self.placeholder, self.hosts, self.fields = name, value, placeholder, hosts, fields
+        self.permits = permits
+        self.known: tuple[bytes, ...] = (value,)  # and those that it had before: they must not come back either
+        self._read, self._again = read, 0.0
+        self._lock = asyncio.Lock()
+
+    async def renew(self, refused: bytes) -> bool:
+        """Return whether there is another value than this one, which was not taken; read it once a minute at most."""
+        async with self._lock:
+            if self.value == refused and self._read is not None and time.monotonic() >= self._again:
+                try:
+                    found = await asyncio.get_running_loop().run_in_executor(None, self._read)
+                    self.value = found.encode("ascii")
+                    self.known = tuple(dict.fromkeys((*self.known, self.value)))
+                except (ClaudeboxError, OSError):  # the answer of the host says that it is not taken
+                    pass
+                self._again = time.monotonic() + _AGAIN
+        return self.value != refused
+
+
+class Substitution:
+    """What is put in and taken out again on the way to one host."""
+
+    def __init__(self, secrets: Iterable[Replacement], host: str, port: int) -> None:
+        self._secrets = [secret for secret in secrets if (host, port) in secret.hosts]
+        self._host = host
+        self._found: tuple[object, Recognizer] = (None, Recognizer(()))
+        self.recognizer.prepare()
+
+    @property
+    def recognizer(self) -> Recognizer:
+        """Return what finds every value that was used up to now."""
+        pairs = tuple((value, secret.placeholder) for secret in self._secrets for value in secret.known)
+        if self._found[0] != pairs:
+            self._found = pairs, Recognizer(pairs)
+        return self._found[1]
+
+    async def renew(self, sent: Mapping[str, bytes]) -> bool:
+        """Return whether any of these secrets, which were sent with these values, has another one by now."""
+        found = [await secret.renew(sent[secret.name]) for secret in self._secrets if secret.name in sent]
+        return any(found)
+
+    def values(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the present values of these secrets."""
+        return {secret.name: secret.value for secret in self._secrets if secret.name in names}
+
+    def refusal(self, request: Request, filled: Headers, used: set[str]) -> str:
+        """Return why a request does not pass, which uses these secrets; nothing if it does.
+
+        Where every secret of a host is for some requests only, so is the host: no other credential passes, and what
+        carries none must be one of these requests, too.
+        """
+        named = [secret for secret in self._secrets if secret.name in used] or self._secrets
+        fits = [secret.permits is None or secret.permits.allow(request.method, request.target) for secret in named]
+        if not (all(fits) if used else any(fits)):
+            names = " and ".join(secret.name for secret in named)
+            return (
+                f"`permit` of {names} does not open this method and path of {self._host}; only the user can change that"
+            )
+        if any(secret.permits is None for secret in named):
+            return ""
+        for (field, before), (_, after) in zip(request.headers, filled, strict=True):
+            if not (self._is_alone(before) if before != after else self._is_harmless(field)):
+                return (
+                    f"the field `{field.decode('ascii')}`, as it is, does not pass to {self._host}, whose secrets have "
+                    "`permit`"
+                )
+        return ""
+
+    def _is_harmless(self, field: bytes) -> bool:
+        """Return whether a field without a secret names neither a credential nor another request; `_` may mean `-`."""
+        name = field.replace(b"_", b"-")
+        own = {own.replace(b"_", b"-") for secret in self._secrets for own in secret.fields}
+        return name in _HARMLESS or not (_TELLING.search(name) or name in own or name in CREDENTIAL_FIELDS)
+
+    def _is_alone(self, text: bytes) -> bool:
+        """Return whether a credential has nothing in it beside a placeholder that could be another one."""
+        placeholders = [secret.placeholder for secret in self._secrets]
+        scheme, _, rest = text.partition(b" ")
+        inner = _decode_base64(rest) if scheme.lower() == b"basic" else None
+        if inner is None:
+            return re.fullmatch(_ALONE % b"|".join(map(re.escape, placeholders)), text) is not None
+        user, _, password = inner.partition(b":")
+        if password in placeholders:
+            return user in placeholders or _USER.fullmatch(user) is not None
+        return user in placeholders and password in _NO_PASSWORD
+
+    def insert(self, headers: Headers) -> tuple[Headers, set[str]]:
+        """Return the headers with values in them, and the names of the secrets that were used."""
+        used: set[str] = set()
+        return [(name, self._inserted(name.lower(), value, used)) for name, value in headers], used
+
+    def _inserted(self, field: bytes, text: bytes, used: set[str]) -> bytes:
+        secrets = [secret for secret in self._secrets if field in CREDENTIAL_FIELDS or field in secret.fields]
+        scheme, _, rest = text.partition(b" ")
+        if secrets and scheme.lower() == b"basic":
+            inner = _decode_base64(rest)
+            if inner is not None:
+                put = _replaced(inner, secrets, used)
+                return text if put == inner else scheme + b" " + base64.b64encode(put)
+        return _replaced(text, secrets, used)
+
+
+def _replaced(text: bytes, secrets: list[Replacement], used: set[str]) -> bytes:
+    for secret in secrets:
+        if secret.placeholder in text:
+            text = text.replace(secret.placeholder, secret.value)
+            used.add(secret.name)
+    return text
+
+
+def _decode_base64(text: bytes) -> bytes | None:
+    try:
+        return base64.b64decode(text.strip(), validate=True)
+    except binascii.Error:
+        return None
+
+
+# Answering for the hosts of secrets: TLS ends here, values are put in, and the real host is spoken to over TLS again.
+#
+# What a program sends must be meant for the host that it connected to, in the name of TLS and in `Host` alike: a
+# server behind which several sites live would otherwise hand a value to another one. The real host is verified as any
+# program of this machine would verify it.
+
+
+_ECHOING = (b"TRACE", b"TRACK")
+# What asks for another text than the plain and whole one: only that can be read, and so be cleaned.
+_CHOOSING = (b"accept-charset", b"accept-encoding", b"if-range", b"range")
+_HANDSHAKE = 20.0
+_MOST, _DESCRIPTORS = 128, 2  # connections at a time to all hosts of secrets; two ends each
+
+
+class Interceptor:
+    """Serves connections that are meant for the hosts of secrets."""
+
+    def __init__(
+        self,
+        secrets: Iterable[Replacement],
+        contexts: dict[str, ssl.SSLContext],
+        bundle: str,
+        dialer: proxy_dial.Dialer,
+        log: Log,
+        reception: Reception,
+    ) -> None:
+        """Take the secrets, the settings to answer as each of their hosts, and whom this machine trusts."""
+        self._secrets, self._contexts = tuple(secrets), contexts
+        self._places = frozenset(place for secret in self._secrets for place in secret.hosts)
+        self._dialer, self._log, self._reception = dialer, log, reception
+        self._room = Room(_MOST, _DESCRIPTORS)
+        self._upstream = upstream_context(bundle)
+        self._substitutions = {place: Substitution(self._secrets, *place) for place in self._places}
+        self._pools = {place: Pool(self._connector(*place)) for place in self._places}
+
+    def claims(self, host: str, port: int) -> bool:
+        """Return whether a connection to this host and port is ours."""
+        return (host, port) in self._places
+
+    def intercept(self, host: str, port: int) -> Callable[[Visitor, str, int, Dial], Awaitable[None]] | None:
+        """Return who takes a connection over, if it is ours."""
+        return self.handle if self.claims(host, port) else None
+
+    def serve(self, listener: socket.socket, host: str, port: int) -> None:
+        """Take in whoever connects to the address that stands for a host inside."""
+
+        async def attend(caller: Visitor) -> None:
+            await self._serve(caller, host, port, self._pools[host, port])
+
+        self._reception.listen(listener, self._room, attend)
+
+    async def handle(self, caller: Visitor, host: str, port: int, dial: Dial) -> None:
+        """Take over a connection of which nothing was read yet; `dial` reaches the host the first time."""
+        await caller.move(self._room)
+        pool = Pool(self._connector(host, port, dial))
+        try:
+            await self._serve(caller, host, port, pool)
+        finally:
+            pool.close()
+
+    async def _serve(self, caller: Visitor, host: str, port: int, pool: Pool) -> None:
+        caller.expect()
+        rules = _Rules(self._substitutions[host, port], self._log, host, port)
+        with contextlib.closing(await Stream.attend(caller, self._contexts[host], _HANDSHAKE)) as stream:
+            await forward(stream, pool, rules)
+
+    def _connector(self, host: str, port: int, dial: Dial | None = None) -> Callable[[], Awaitable[Stream]]:
+        first = [dial] if dial is not None else []
+
+        async def connect() -> Stream:
+            try:
+                channel = await (first.pop()() if first else self._dialer.dial(host, port))
+            except proxy_names.Denied as refusal:
+                raise UpstreamFailure(refusal.text) from None
+            except (proxy_dial.NoConnection, OSError) as error:
+                raise UpstreamFailure(f"no connection to `{host}`: {error}") from None
+            try:
+                _, stream = await asyncio.get_running_loop().create_connection(
+                    Stream, sock=channel, ssl=self._upstream, server_hostname=host, ssl_handshake_timeout=_HANDSHAKE
+                )
+            except ssl.SSLCertVerificationError as error:
+                raise UpstreamFailure(
+                    f"the certificate of `{host}` is not one that this machine trusts ({error.verify_message}); "
+                    "nothing was sent"
+                ) from None
+            except (OSError, ssl.SSLError):
+                raise UpstreamFailure(f"`{host}` does not speak TLS as it should") from None
+            return stream
+
+        return connect
+
+    def close(self) -> None:
+        """End what nobody uses."""
+        for pool in self._pools.values():
+            pool.close()
+
+
+class _Rules(Rules):
+    """What passes on one connection."""
+
+    def __init__(self, substitution: Substitution, log: Log, host: str, port: int) -> None:
+        super().__init__(log, "secrets", host, port)
+        self._substitution = substitution
+        self._names = {f"{host}:{port}", *((host,) if port == 443 else ())}
+        self._sent: dict[str, bytes] = {}
+
+    async def request(self, request: Request, _body: RequestBody) -> Request | LocalAnswer:
+        """Put values in, if the request is for this host."""
+        self.used, self._sent = (), {}
+        named = [value.decode("latin-1").strip().lower() for name, value in request.headers if name == b"host"]
+        if len(named) != 1 or named[0] not in self._names:
+            return LocalAnswer(
+                421, "other-host", f"claudebox: this connection is for {self._host}, and for no other host."
+            )
+        if not request.target.startswith(b"/") and request.target != b"*":
+            return LocalAnswer(400, "not-a-path", "claudebox: this is not a proxy; ask for a path.")
+        if request.method in _ECHOING:
+            return LocalAnswer(405, "echo", "claudebox: this method does not pass, since it would give the value back.")
+        self._asked = request
+        return self._filled(request)
+
+    def _filled(self, request: Request) -> Request | LocalAnswer:
+        headers, used = self._substitution.insert(list(request.headers))
+        refusal = self._substitution.refusal(request, headers, used)
+        if refusal:
+            return LocalAnswer(403, "permit", f"claudebox: {refusal}.")
+        self.used, self._sent = used, self._substitution.values(used)
+        kept = [pair for pair in headers if pair[0] not in _CHOOSING]
+        return request.with_headers((*kept, (b"accept-encoding", b"identity")))
+
+    async def again(self, _request: Request, response: Response) -> Request | LocalAnswer | None:
+        """Read a value again that was not taken, and ask once more with another one."""
+        if response.status != 401 or not await self._substitution.renew(self._sent):
+            return None
+        return self._filled(self._asked)
+
+    def response(self, response: Response) -> Response:
+        """Take values out of the head."""
+        return self._substitution.recognizer.clean_head(response)
+
+    def filter(self, _response: Response) -> BodyFilter:
+        """Take values out of the body."""
+        return Cleaner(lambda: self._substitution.recognizer)
+
+
+# Connections to the hosts of secrets on other ports: they pass as they are, and nothing is put in.
+#
+# Inside, the name of such a host means an address of the broker's, whatever it is used for.
+
+
+_PASSTHROUGH_MOST, _PASSTHROUGH_DESCRIPTORS = 128, 6  # at a time; two ends and two pipes each
+
+
+class Passages:
+    """Leads connections on."""
+
+    def __init__(self, dialer: Dialer, log: Log) -> None:
+        self._dialer = dialer
+        self._record = functools.partial(log.record, service="secrets")
+        self._pump = Pump()
+        self._room = Room(_PASSTHROUGH_MOST, _PASSTHROUGH_DESCRIPTORS)
+
+    def serve(self, reception: Reception, listener: socket.socket, host: str, port: int) -> None:
+        """Take callers in."""
+        reception.listen(listener, self._room, lambda caller: self._lead(caller, host, port))
+
+    async def _lead(self, caller: Visitor, host: str, port: int) -> None:
+        caller.heard()
+        passage = Passage(self._record, Admission(host, port, "passage"))
+        try:
+            await passage.dial(self._dialer.dial(host, port))
+        except (Denied, NoConnection):
+            return
+        self._pump.lead(caller, passage)
+
+    def close(self) -> None:
+        """End everything."""
+        self._pump.stop()
+
+
+# Which requests a secret is good for: method and path, and only where every reader understands the path alike.
+
+
+# A part of a path that means what it says. Encoded are marks alone: no letter, digit, dot, slash, backslash, percent
+# sign, semicolon, question or number sign, and nothing beyond ASCII: servers decode at different moments, and some
+# cut parameters off.
+_PLAIN = re.compile(
+    rb"(?!\.\.)(?:[0-9A-Za-z._~!$&'()*+,=:@-]|%(?:2[0-246-9A-Ca-c]|3[AC-Eac-e]|40|5[BDEbde]|60|7[B-Db-d]))+"
+)
+
+
+class Permits:
+    """The rules of one secret, `GET /repos/acme/**`; HEAD goes where GET goes."""
+
+    def __init__(self, rules: Iterable[str]) -> None:
+        pairs = (rule.encode("ascii").split(b" ", 1) for rule in rules)
+        self._rules = [(method, path[1:].split(b"/")) for method, path in pairs]
+
+    def allow(self, method: bytes, target: bytes) -> bool:
+        """Return whether a request is one of these; what is not plainly a path is none."""
+        path = target.partition(b"?")[0]
+        if not path.startswith(b"/"):
+            return False
+        asked = (b"*", b"GET" if method == b"HEAD" else method)
+        parts = path[1:].split(b"/")
+        return any(own in asked and _fits(pattern, parts) for own, pattern in self._rules)
+
+
+def _fits(pattern: list[bytes], parts: list[bytes]) -> bool:
+    for index, wanted in enumerate(pattern):
+        if wanted == b"**":
+            return len(parts) > index and all(map(_is_plain, parts[index:]))
+        if index >= len(parts) or not (_is_plain(parts[index]) if wanted == b"*" else parts[index] == wanted):
+            return False
+    return len(parts) == len(pattern)
+
+
+def _is_plain(part: bytes) -> bool:
+    return _PLAIN.fullmatch(part) is not None and part.replace(b"%20", b"").strip(b".") != b""
+
+
+AUTHORITY, NAMED = "authority", "named"  # what bwrap makes files of: all authorities, and only those that are added
+
+
+async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
+    """Begin to serve."""
+    secrets = [
+        Replacement(
+            row.env, row.value.encode("ascii"), row.placeholder.encode("ascii"), frozenset(row.hosts),
+            frozenset(field.encode("ascii") for field in row.headers), Permits(row.permit) if row.permit else None,
+            functools.partial(_read_again, config, row) if row.source.startswith(("command:", "file:")) else None,
+        )
+        for row in config.secrets
+    ]  # fmt: skip
+    watch = RangeWatch(config.ranges)
+    watch.start()
+    dialer = Dialer(watch.ranges, config.proxy)
+    issued = await certificates.obtain(host for secret in secrets for host, _ in secret.hosts)
+    own = config.authorities or _bundle(config.bundle)
+    trusted = syscalls.memory_file(own)
+    place = f"/proc/self/fd/{trusted}" if own else ""
+    interceptor = Interceptor(secrets, issued.contexts, place, dialer, context.log, context.reception)
+    os.close(trusted)
+    context.interceptor = interceptor
+    for name, others in ((AUTHORITY, config.inside or own), (NAMED, config.named)):
+        for descriptor in context.files(name):
+            threading.Thread(target=_write, args=(descriptor, others + issued.trusted), daemon=True).start()
+    for name, host, port in config.listeners:
+        interceptor.serve(await context.wait_listener(name), host, port)
+    passages = Passages(dialer, context.log)
+    for name, host, port in config.passages:
+        passages.serve(context.reception, await context.wait_listener(name), host, port)
+
+    async def close() -> None:
+        watch.close()
+        interceptor.close()
+        passages.close()
+        await asyncio.sleep(0)  # what has just ended is written down
+
+    return close
+
+
+def _read_again(config: InjectConfig, row: SecretRequest) -> str:
+    """Return the present value of a secret, in a thread: its command may take a while."""
+    from claudebox.broker import secrets as broker_secrets
+    from claudebox.host import programs
+
+    environ = dict(config.environ)
+    path = programs.search_path(environ, config.workdir)
+    obtain = broker_secrets.source_reader(environ, lambda name: programs.find_tool(name, path), home=config.home)
+    value = obtain(row.source, row.origin)
+    broker_secrets.check_value(value, row)
+    return value
+
+
+def _bundle(path: str) -> bytes:
+    """Return the authorities that this machine trusts."""
+    try:
+        return Path(path).read_bytes().rstrip(b"\n") + b"\n" if path else b""
+    except OSError:
+        raise OSError(f"the certificate authorities of this machine, in {path}, cannot be read") from None
+
+
+def _write(descriptor: int, text: bytes) -> None:
+    """Write what bwrap makes a file of; it reads while it builds the sandbox."""
+    with Closing(descriptor):
+        try:
+            write_all(descriptor, text)
+        except OSError:  # bwrap has ended, and the launcher says why
+            pass

@@ -1,1 +1,0 @@
-"""The broker's service for `[[secrets]]`: puts values into requests on their way."""

@@ -1,0 +1,312 @@
+"""What the model's answers say that they cost, counted as they pass; and the budget that ends further requests.
+
+Answers come as one document or as a stream of events. Of a stream only the events are read that the API makes itself:
+what a model says stands in strings, where a quotation mark is escaped, and can never look like one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from claudebox.base.records import Value
+from claudebox.tables import prices
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from claudebox.network.records import Budget
+
+
+_LONGEST = 8 << 20  # bytes of a line or a document that are held
+_MOST = 1 << 40  # tokens that a number can mean
+_BYTES = 3  # of an answer for a token, at least
+_EVENT = 90  # bytes of an event around what it says
+_COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_SUMMED = ("input", "output", "cache_write", "cache_write_long", "cache_read")
+_ADDED = 2_000  # tokens that the API adds to a request with tools
+_IMAGE = 5_000  # tokens of an image, however small its file
+# Parts of a request that make it cost no more than its text and its answer; any other could.
+_PLAIN = frozenset((
+    "anthropic_beta", "anthropic_version", "cache_control", "context_management", "max_tokens", "messages", "metadata",
+    "inference_geo", "model", "output_config", "output_format", "service_tier", "speed", "stop_sequences", "stream",
+    "system", "temperature", "thinking", "tool_choice", "tools", "top_k", "top_p",
+))  # fmt: skip
+
+
+class TokenUsage(Value):
+    """The tokens of one answer."""
+
+    model: str = ""
+    input: int = 0
+    output: int = 0
+    cache_write: int = 0
+    cache_write_long: int = 0  # of these, for an hour
+    cache_read: int = 0
+    tools: int = 0  # what tools of the API cost beside, in millionths of a dollar
+    percent: int = 100  # of the usual price: how fast it was made, and where
+
+    @property
+    def tokens(self) -> int:
+        """Return all of them."""
+        return self.input + self.output + self.cache_write + self.cache_read
+
+    def price(self, *, unknown: bool = False) -> int:
+        """Return what it costs in millionths of a dollar; a model without a price costs nothing, or the most."""
+        found = max((name for name in prices.PRICES if self.model.startswith(name)), key=len, default="")
+        if not found and not unknown:
+            return self.tools
+        given, said, read = prices.PRICES[found] if found else max(prices.PRICES.values())
+        limit, more_given, more_said = prices.LONG.get(found, (_MOST, 100, 100))
+        if self.input + self.cache_write + self.cache_read > limit:
+            given, said, read = given * more_given // 100, said * more_said // 100, read * more_given // 100
+        written = (self.cache_write - self.cache_write_long) * prices.CACHE_WRITE
+        written += self.cache_write_long * prices.CACHE_WRITE_LONG
+        spent = self.input * given + written * given // 100 + self.cache_read * read + self.output * said
+        return (spent * self.percent + 99_999) // 100_000 + self.tools
+
+
+LARGEST = TokenUsage(
+    output=128_000, cache_write=1_000_000, cache_write_long=1_000_000, percent=prices.SPEED * prices.PLACE // 100
+)
+
+
+class Ticket:
+    """A request that was let through, and what is reserved for it until its answer is counted."""
+
+    def __init__(self, most: TokenUsage | None, budget: Budget) -> None:
+        """Take the most that it can cost, if that can be told; otherwise everything is reserved."""
+        self._most = most
+        self.dollars = most.price(unknown=True) if most else budget.dollars
+        self.tokens = most.tokens if most else budget.tokens
+
+    def owed(self, told: list[TokenUsage]) -> list[TokenUsage]:
+        """Return the most that an answer can have cost which has told only this."""
+        if self._most is None:
+            return max(told, [LARGEST], key=_dearest)
+        if not told:
+            return [self._most]
+        first, *others = told
+        output, percent = max(first.output, self._most.output), max(first.percent, self._most.percent)
+        return [first.replace(output=output, percent=percent), *others]
+
+
+class Meter:
+    """Counts for one session, and says when it is enough; subagents ask the same broker.
+
+    Requests at the same time pass if the most that all of them can cost is left of the budget. One passes alone as
+    long as anything is left; so no more than the budget and one request can be spent.
+    """
+
+    def __init__(self, budget: Budget | None, record: Callable[[TokenUsage], None]) -> None:
+        self.budget, self._record = budget, record
+        self.spent = self.tokens = 0
+        self._under_way: set[Ticket] = set()
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def add(self, usage: TokenUsage) -> None:
+        """Count one answer."""
+        if usage.tokens:
+            self.tokens += usage.tokens
+            self.spent += usage.price(unknown=True)
+            self._record(usage)
+
+    async def begin(self, most: TokenUsage | None) -> Ticket | str | None:
+        """Wait for a turn to spend so much; return a ticket, or why there is none. None: nobody counts."""
+        if self.budget is None:
+            return None
+        ticket = Ticket(most, self.budget)
+        while not (refusal := self.refusal()) and not self._fits(ticket):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+        if refusal:
+            return refusal
+        self._under_way.add(ticket)
+        return ticket
+
+    def end(self, ticket: Ticket) -> None:
+        """Give back what was reserved; its answer has been counted."""
+        self._under_way.discard(ticket)
+        for turn in self._waiting:
+            if not turn.done():
+                turn.set_result(None)
+        self._waiting.clear()
+
+    def _fits(self, ticket: Ticket) -> bool:
+        budget = self.budget
+        if budget is None or not self._under_way:
+            return True
+        dollars = self.spent + sum(one.dollars for one in (ticket, *self._under_way))
+        tokens = self.tokens + sum(one.tokens for one in (ticket, *self._under_way))
+        return (not budget.dollars or dollars <= budget.dollars) and (not budget.tokens or tokens <= budget.tokens)
+
+    def refusal(self) -> str:
+        """Return why no further request passes, or nothing."""
+        budget = self.budget
+        if budget is None:
+            return ""
+        if budget.dollars and self.spent >= budget.dollars:
+            spent = f"${prices.as_dollars(budget.dollars)}, is spent (${prices.as_dollars(self.spent)} until now)"
+            return f"the budget of this session, {spent}"
+        if budget.tokens and self.tokens >= budget.tokens:
+            return f"the budget of this session, {budget.tokens} tokens, is spent ({self.tokens} until now)"
+        return ""
+
+
+def most_of(body: bytes) -> TokenUsage | None:
+    """Return the most that a request can cost, or None where its text does not tell.
+
+    It does not where the API fetches something or asks a model by itself (tools of its own, documents, addresses,
+    files, compaction, parts that are not known here), or where two readers could understand the text differently.
+    """
+    images = 0
+    plain = True
+
+    def look(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        nonlocal images, plain
+        found = dict(pairs)
+        kind, source = found.get("type"), found.get("source")
+        if isinstance(source, dict) and kind == "image" and source.get("type") == "base64":
+            images += 1
+        elif isinstance(source, dict) or _is_service(kind) or len(found) < len(pairs):
+            plain = False
+        return found
+
+    try:
+        document = json.loads(body, object_pairs_hook=look)
+    except (ValueError, RecursionError):
+        return None
+    most = _number(document.get("max_tokens")) if isinstance(document, dict) else 0
+    if not plain or not most or not document.keys() <= _PLAIN:
+        return None
+    asked = len(body) + _ADDED + images * _IMAGE  # no token is shorter than a byte; the dearest is kept for an hour
+    dearest = _percent(document.get("speed"), "anywhere")  # an account may have chosen a country for all
+    return TokenUsage(_model(document), output=most, cache_write=asked, cache_write_long=asked, percent=dearest)
+
+
+def _is_service(kind: object) -> bool:
+    """Return whether this is the name of something that the API does itself; what only leaves text out is free."""
+    return isinstance(kind, str) and kind[-9:-6] == "_20" and not kind.startswith("clear_")
+
+
+class UsageFilter:
+    """Lets a body pass as it is, and reads what it says of its usage."""
+
+    def __init__(self, *, events: bool) -> None:
+        self._events = events
+        self._held = b""
+        self._overlong = False
+        self._usage = TokenUsage()
+        self._others: list[TokenUsage] = []  # what other models, or other passes, took beside
+        self._heard = 0  # bytes that the model said since its usage was told
+
+    @property
+    def usage(self) -> list[TokenUsage]:
+        """Return what was told; of a stream that broke off, what was said since then is counted by its length."""
+        first = self._usage
+        if first.tokens:
+            first = first.replace(output=first.output + self._heard // _BYTES)
+        return [one for one in (first, *self._others) if one.tokens]
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return the same."""
+        self._held += piece
+        if self._events:
+            *lines, self._held = self._held.split(b"\n")
+            for line in lines:
+                if b'"content_block_delta"' in line:
+                    self._heard += max(_BYTES, len(line) - _EVENT)
+                if b'"usage"' in line and not self._overlong:
+                    self._read(line.removeprefix(b"data:"))
+                self._overlong = False
+        if len(self._held) > _LONGEST:
+            self._held, self._overlong = b"", True
+        return piece
+
+    def end(self) -> bytes:
+        """Read a document that is complete."""
+        if not self._events and not self._overlong:
+            self._read(self._held)
+        self._held = b""
+        return b""
+
+    def _read(self, text: bytes) -> None:
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(document, dict):
+            return
+        kind, message = document.get("type"), document.get("message")
+        if kind == "message_start" and isinstance(message, dict):
+            self._take(TokenUsage(_model(message)), message.get("usage"))
+        elif kind == "message_delta":
+            self._take(self._usage, document.get("usage"))
+            self._heard = 0
+        elif kind == "message" and not self._events:
+            self._take(TokenUsage(_model(document)), document.get("usage"))
+
+    def _take(self, usage: TokenUsage, said: object) -> None:
+        """Take up what is said of the whole, and of its parts.
+
+        The whole may leave out what was read again for later parts of the message itself, and leaves out the others.
+        """
+        parts = said.get("iterations") if isinstance(said, dict) else None
+        own, others = TokenUsage(), []
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict) and part.get("type") == "message":
+                own = _sum(own, _merged(TokenUsage(), part))
+            elif isinstance(part, dict):
+                name = usage.model if part.get("type") == "compaction" and "model" not in part else _model(part)
+                others.append(_merged(TokenUsage(name), part))
+        whole = _merged(usage, said)
+        self._usage = whole.replace(**{name: max(getattr(whole, name), getattr(own, name)) for name in _SUMMED})
+        self._others = max(self._others, others, key=_dearest)
+
+
+def _model(message: dict[str, object]) -> str:
+    name = message.get("model")
+    plain = isinstance(name, str) and len(name) <= 100 and name.isascii() and name.isprintable()
+    return str(name) if plain else ""
+
+
+def _percent(speed: object, place: object) -> int:
+    """Return the price of an answer in percent of the usual one; what is not known counts as the dearest."""
+    slow, usual = speed in prices.USUAL_SPEEDS, place in prices.USUAL_PLACES
+    return (100 if slow else prices.SPEED) * (100 if usual else prices.PLACE) // 100
+
+
+def _dearest(parts: list[TokenUsage]) -> int:
+    return sum(part.price(unknown=True) for part in parts)
+
+
+def _sum(one: TokenUsage, other: TokenUsage) -> TokenUsage:
+    return TokenUsage(**{name: getattr(one, name) + getattr(other, name) for name in _SUMMED})
+
+
+def _merged(usage: TokenUsage, said: object) -> TokenUsage:
+    """Return the usage with what an event says; numbers of a stream are totals, and never go back."""
+    if not isinstance(said, dict):
+        return usage
+    numbers = [_number(said.get(name)) for name in _COUNTS]
+    long = said.get("cache_creation")
+    held = _number(long.get("ephemeral_1h_input_tokens")) if isinstance(long, dict) else 0
+    used = said.get("server_tool_use")
+    counts = used.items() if isinstance(used, dict) else ()
+    dearest = max(prices.SERVER_TOOLS.values())
+    tools = sum(_number(count) * prices.SERVER_TOOLS.get(name, dearest) for name, count in counts)
+    return usage.replace(
+        input=max(usage.input, numbers[0]),
+        output=max(usage.output, numbers[1]),
+        cache_write=max(usage.cache_write, numbers[2]),
+        cache_read=max(usage.cache_read, numbers[3]),
+        cache_write_long=min(max(usage.cache_write_long, held), max(usage.cache_write, numbers[2])),
+        tools=max(usage.tools, tools),
+        percent=max(usage.percent, _percent(said.get("speed"), said.get("inference_geo"))),
+    )
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST else 0

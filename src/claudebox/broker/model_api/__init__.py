@@ -1,1 +1,0 @@
-"""The broker's service for the model's API: holds the credential."""

@@ -1,1 +1,0 @@
-"""Many agents on one machine: sessions without a terminal, and copies of a project for each."""

@@ -1,0 +1,1 @@
+"""The demonstration: a scripted agent and an offline model."""

@@ -1,0 +1,322 @@
+"""The scripted model: an HTTP server on loopback or on a unix socket, in threads of whoever starts it.
+
+Of a request it keeps the names of the headers and never their values.
+"""
+
+from __future__ import annotations
+
+import hmac
+import http.server
+import json
+import secrets
+import socketserver
+import threading
+import time
+from collections import Counter
+from typing import Any, ClassVar, Self
+from urllib.parse import urlsplit
+
+from claudebox.commands.demo.script import choose, look
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from claudebox.commands.demo.script import Seen
+
+
+# The Messages API as the client sees it: a message as one document, or as the events of a stream.
+
+
+_PIECE = 24  # characters of a text or of the input of a tool in one event
+
+
+def compose(answer: dict[str, Any], seen: Seen, model: str, *, size: int, stop: str = "") -> dict[str, Any]:
+    """Return the whole message; `size` is that of the request, in bytes."""
+    tools = answer.get("tools", ())
+    text = seen.fill(answer.get("say", ""), answer.get("if_result", ""))
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text or not tools else []
+    content += [{"type": "tool_use", "id": f"toolu_{secrets.token_hex(12)}", **tool} for tool in tools]
+    return {
+        "id": f"msg_{secrets.token_hex(12)}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": content,
+        "stop_reason": stop or ("tool_use" if tools else "end_turn"),
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": size // 4,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": 1 + len(json.dumps(content)) // 4,
+        },
+    }
+
+
+def events(message: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and data of each event of a stream that tells this message."""
+    usage = {**message["usage"], "output_tokens": 1}
+    yield "message_start", {"message": {**message, "content": [], "stop_reason": None, "usage": usage}}
+    for index, block in enumerate(message["content"]):
+        if block["type"] == "text":
+            empty: dict[str, Any] = {"type": "text", "text": ""}
+            deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"])]
+        else:
+            empty = {**block, "input": {}}
+            pieces = ["", *_pieces(json.dumps(block["input"]))]
+            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+        yield "content_block_start", {"index": index, "content_block": empty}
+        if index == 0:
+            yield "ping", {}
+        for delta in deltas:
+            yield "content_block_delta", {"index": index, "delta": delta}
+        yield "content_block_stop", {"index": index}
+    end = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    yield "message_delta", {"delta": end, "usage": message["usage"]}
+    yield "message_stop", {}
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for start in range(0, len(text), _PIECE):
+        yield text[start : start + _PIECE]
+
+
+def encode(name: str, data: dict[str, Any]) -> bytes:
+    """Return one event as it stands in the stream."""
+    return f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n".encode()
+
+
+def failure_body(kind: str, message: str) -> dict[str, Any]:
+    """Return the body of an error."""
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"}
+
+
+def sample(schema: dict[str, Any]) -> Any:
+    """Return something that fits a JSON schema: the client asks for titles and the like in this form."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "anyOf" in schema:
+        return sample(schema["anyOf"][0])
+    kind = schema.get("type", "object")
+    kind = kind[0] if isinstance(kind, list) else kind
+    if kind == "object":
+        properties = schema.get("properties", {})
+        return {name: sample(properties[name]) for name in schema.get("required", properties)}
+    plain: dict[str, Any] = {"array": [], "string": "Scripted session", "boolean": False, "null": None}
+    return plain.get(kind, 0)
+
+
+_LARGEST = 64 << 20  # bytes of a request
+_FAILURES = {
+    400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 413: "request_too_large",
+    429: "rate_limit_error", 529: "overloaded_error",
+}  # fmt: skip
+
+
+class ScriptedModel:
+    """A running model; use it with `with`."""
+
+    def __init__(
+        self,
+        script: Mapping[str, Any] | None = None,
+        *,
+        key: str = "",
+        socket: str = "",
+        canaries: Mapping[str, str] | None = None,
+        listener: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.script, self.key = script or {}, key
+        self.canaries = {name: value.encode() for name, value in (canaries or {}).items()}
+        self.events: list[dict[str, Any]] = []
+        self.port = 0
+        self._socket, self._listener = socket, listener
+        self._lock = threading.Lock()
+        self._failures: Counter[tuple[str, int]] = Counter()
+        self._server: socketserver.BaseServer | None = None
+
+    @property
+    def url(self) -> str:
+        """Return the address for ANTHROPIC_BASE_URL."""
+        return f"http://127.0.0.1:{self.port}" if self.port else "http://localhost"
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """Return what is known of the requests so far."""
+        return [event for event in self.events if event["event"] == "request"]
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """Return the answers of the script so far, with what the model had seen before each."""
+        return [event for event in self.events if event["event"] == "answer" and event["kind"] == "script"]
+
+    @property
+    def results(self) -> str:
+        """Return everything that tools have returned."""
+        return "\n".join(result for answer in self.answers for result in answer["results"])
+
+    @property
+    def leaks(self) -> list[str]:
+        """Return the names of canaries that stood in a request."""
+        return sorted({event["name"] for event in self.events if event["event"] == "leak"})
+
+    def __enter__(self) -> Self:
+        if self._socket:
+            self._server = _SocketServer(self._socket, type("Bound", (Handler,), {"model": self}))
+        else:
+            self._server = _LoopbackServer(("127.0.0.1", 0), type("Bound", (_LoopbackHandler,), {"model": self}))
+            self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def tell(self, event: str, **values: object) -> None:
+        """Record what happened."""
+        with self._lock:
+            self.events.append({"event": event, **values})
+            if self._listener is not None:
+                self._listener(self.events[-1])
+
+    def fails(self, error: dict[str, Any], place: tuple[str, int]) -> bool:
+        """Return whether it is time for this failure."""
+        with self._lock:
+            self._failures[place] += 1
+            return not error.get("times") or self._failures[place] <= error["times"]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One connection of the client."""
+
+    protocol_version = "HTTP/1.1"
+    server_version = "claudebox-demo"
+    sys_version = ""
+    model: ClassVar[ScriptedModel]
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that the base class has
+        """Print nothing."""
+
+    def do_GET(self) -> None:
+        """Answer the question whether anybody is there."""
+        if urlsplit(self.path).path == "/api/hello":
+            self._reply(200, {"message": "hello"})
+        else:
+            self._fail(404, "there is nothing here")
+
+    do_HEAD = do_GET  # noqa: N815 - the name that the base class looks for
+
+    def do_POST(self) -> None:
+        """Answer with the next step of the script."""
+        length = self.headers.get("content-length", "")
+        if not length.isdigit() or int(length) > _LARGEST:
+            self.close_connection = True
+            self._fail(413 if length.isdigit() else 400, "a request needs a content-length that is not too large")
+            return
+        body = self.rfile.read(int(length))
+        for name, canary in self.model.canaries.items():
+            if canary in body:
+                self.model.tell("leak", name=name)
+        path = urlsplit(self.path).path
+        if path not in ("/v1/messages", "/v1/messages/count_tokens"):
+            self._fail(404, "there is nothing here")
+        elif not self._authorised():
+            self._fail(401, "invalid x-api-key")
+        else:
+            self._messages(path, body)
+
+    def _authorised(self) -> bool:
+        bearer = self.headers.get("authorization", "").removeprefix("Bearer ")
+        given = (bearer, self.headers.get("x-api-key", ""))
+        key = self.model.key.encode()
+        return not key or any(hmac.compare_digest(value.encode(), key) for value in given)
+
+    def _messages(self, path: str, body: bytes) -> None:
+        try:
+            request = json.loads(body)
+            model = str(request["model"])
+            seen = look(request["messages"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self._fail(400, "the body is not a request for a message")
+            return
+        if path.endswith("count_tokens"):
+            self._reply(200, {"input_tokens": len(body) // 4}, kind="count")
+            return
+        kind, answer = self._choose(request, seen)
+        error = answer.get("error")
+        if error and self.model.fails(error, (seen.prompt, seen.step)):
+            self._fail(error["status"], error.get("message", "scripted failure"), kind=kind)
+            return
+        message = compose(answer, seen, model, size=len(body), stop="max_tokens" if kind == "probe" else "")
+        said = "".join(block["text"] for block in message["content"] if block["type"] == "text")
+        self.model.tell(
+            "answer", kind=kind, prompt=seen.prompt, step=seen.step, results=seen.results, say=said,
+            tools=answer.get("tools", ()), note=answer.get("note"), usage=message["usage"],
+        )  # fmt: skip
+        if request.get("stream"):
+            self._stream(message, kind, answer.get("pause", 0.0))
+        else:
+            self._reply(200, message, kind=kind)
+
+    def _choose(self, request: dict[str, Any], seen: Seen) -> tuple[str, dict[str, Any]]:
+        """Tell the user's conversation from what the client asks on its own account, and answer that sensibly."""
+        wanted = (request.get("output_config") or {}).get("format") or request.get("output_format") or {}
+        if isinstance(wanted, dict) and wanted.get("type") == "json_schema":
+            return "structured", {"say": json.dumps(sample(wanted.get("schema") or {}))}
+        if request.get("max_tokens") == 1:
+            return "probe", {"say": "#"}
+        answer = choose(self.model.script, seen)
+        if answer.get("tools") and not request.get("tools"):
+            return "aside", {"say": "A scripted session."}
+        return "script", answer
+
+    def _fail(self, status: int, message: str, *, kind: str = "") -> None:
+        self._reply(status, failure_body(_FAILURES.get(status, "api_error"), message), kind=kind)
+
+    def _start(self, status: int, kind: str, headers: dict[str, str]) -> None:
+        names = sorted({name.lower() for name in self.headers})
+        self.model.tell("request", method=self.command, path=self.path, headers=names, status=status, kind=kind)
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("request-id", f"req_{secrets.token_hex(12)}")
+        self.end_headers()
+
+    def _reply(self, status: int, document: dict[str, Any], *, kind: str = "") -> None:
+        data = json.dumps(document).encode()
+        self._start(status, kind, {"content-type": "application/json", "content-length": str(len(data))})
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def _stream(self, message: dict[str, Any], kind: str, pause: float) -> None:
+        headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+        self._start(200, kind, {**headers, "transfer-encoding": "chunked"})
+        for name, data in events(message):
+            part = encode(name, data)
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
+            time.sleep(pause)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def handle(self) -> None:
+        """Serve requests until either side has enough."""
+        try:
+            super().handle()
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True  # the client has gone, as it may at any time
+
+
+class _LoopbackHandler(Handler):
+    disable_nagle_algorithm = True
+
+
+class _LoopbackServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+
+class _SocketServer(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 64

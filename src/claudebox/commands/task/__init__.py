@@ -1,1 +1,0 @@
-"""`--task`: a task in, a patch and a receipt out; and many of them, by GNU parallel."""

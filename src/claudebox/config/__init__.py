@@ -1,1 +1,0 @@
-"""Phase 1, what was asked for: flags and files -> settings -> policy."""

@@ -1,0 +1,391 @@
+"""Repositories that the agent made: one where the project had none, and submodules that it added.
+
+The real git directory is written by hand, with a configuration of ours, and stays empty until the import fills it; so
+nothing that the agent wrote is executed on the host. Only after a session, when nobody can change anything any more.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+
+from claudebox.base import state as base_state
+from claudebox.base import syscalls
+from claudebox.base.console import shorten
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import (
+    identify,
+    list_names,
+    mode_of,
+    open_beneath,
+    read_at,
+    read_small,
+    real_path,
+    replace_file,
+)
+from claudebox.git import private as git_private
+from claudebox.git import state as git_state
+from claudebox.git import submodules
+from claudebox.git.config import quote
+from claudebox.git.disarm import disarm_paths
+from claudebox.git.refs import objection, objection_to_new
+from claudebox.git.sandbox import GitError
+from claudebox.git.state import REFTABLE_HEAD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.git.checkout import Checkout
+    from claudebox.git.refs import Move
+    from claudebox.git.sides import Side
+    from claudebox.git.state import Layout
+
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PARTS = ("objects/info", "objects/pack", "refs/heads", "refs/tags", "logs", "info")
+_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n"
+_DIGITS = 16
+_MOST_MODULES = 64
+
+
+def adopt_repository(path: str) -> bool:
+    """Make a git directory for a project that had none, if the agent has made one inside; return whether it is there.
+
+    It is built beside and renamed into place; where that was cut off, the next attempt goes on.
+    """
+    layout = git_state.read_layout(path)
+    place = f"{layout.work_tree}/.git"
+    built = f"{place}.claudebox"
+    if layout.common not in ("", place) or not _holds_work(path, "own"):
+        return False
+    if layout.common and os.path.lexists(f"{place}/HEAD"):
+        return True
+    if git_state.find_work_tree(layout) not in (None, identify(layout.work_tree)):
+        raise ClaudeboxError(
+            f"a repository was made inside, and stays there: `{layout.work_tree}` was replaced or moved"
+        )
+    try:
+        git_private.remove(built)
+        if not _is_free(place):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), place)
+        _make(built, f"{path}/own", _CONFIG)
+        known = git_state.describe_identities(*map(identify, (built, layout.work_tree)))
+        made = layout.replace(common=place, git_dir=place, stores=(f"{place}/objects",), identities=known)
+        _write(path, made, built)
+        os.rename(built, place)
+    except OSError as error:
+        _remove_quietly(built)
+        raise ClaudeboxError(
+            f"a repository was made inside, and `{place}` cannot be made: {error.strerror}; "
+            "`claudebox --import` tries it again"
+        ) from None
+    return True
+
+
+def _remove_quietly(path: str) -> None:
+    try:
+        git_private.remove(path)
+    except OSError:
+        return  # the next attempt does it
+
+
+def forget_repository(path: str) -> None:
+    """Empty what was kept for a project without a repository, now that it has one."""
+    git_private.remove(f"{path}/own")
+    os.mkdir(f"{path}/own", 0o700)
+    _write(path, git_state.read_layout(path).replace(common="", git_dir="", stores=(), identities=()))
+
+
+def adopt_submodules(path: str) -> list[str]:
+    """Make a git directory for each submodule that the agent has added; return their private directories."""
+    layout = git_state.read_layout(path)
+    if git_state.is_replaced(layout):  # the import says so
+        return []
+    made = []
+    inside = os.path.normpath(f"{path}/own/{layout.checkout}/modules")
+    for name, checkout in _new_modules(path, layout):
+        place = f"{layout.git_dir}/modules/{name}"
+        if not os.path.lexists(place):
+            built = f"{layout.git_dir}/claudebox.module"
+            relative = os.path.relpath(f"{layout.work_tree}/{checkout}", place)
+            git_private.remove(built)
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            _make(built, f"{inside}/{name}", f"{_CONFIG}\tworktree = {quote(relative)}\n")
+            inner = layout.replace(
+                common=place, git_dir=place, work_tree=f"{layout.work_tree}/{checkout}", stores=(f"{place}/objects",),
+                depth=layout.depth + 1, module=name, only="",
+                identities=git_state.describe_identities(identify(built), None),
+            )  # fmt: skip
+            private = f"{os.path.dirname(path)}/{base_state.name_git_directory(built, built)}"
+            if os.path.lexists(f"{private}/own"):  # of a git directory that is gone, whose number this one has
+                os.rename(private, f"{private}.{time.time_ns()}")
+            os.makedirs(private, mode=0o700, exist_ok=True)
+            _write(private, inner, built)
+            os.rename(built, place)
+        private = f"{os.path.dirname(path)}/{base_state.name_git_directory(place, place)}"
+        around = open_below(inside, os.path.dirname(name))  # no link of the agent may lead it away
+        try:
+            os.rename(os.path.basename(name), f"{private}/own", src_dir_fd=around)
+        finally:
+            os.close(around)
+        made.append(private)
+    return made
+
+
+def _is_new(path: str, place: str) -> bool:
+    """Return whether a submodule has no git directory yet, or one that an import has made and not filled."""
+    if not os.path.lexists(place):
+        return True
+    try:
+        private = f"{os.path.dirname(path)}/{base_state.name_git_directory(place, place)}"
+    except OSError:
+        return False
+    return git_state.has_state(private) and not os.path.lexists(f"{private}/own")
+
+
+def _new_modules(path: str, layout: Layout) -> Iterator[tuple[str, str]]:
+    """Yield the name and the checkout of each submodule that only the agent has: a gitfile leads to it."""
+    for checkout in _gitfiles(layout.work_tree):
+        gitfile = _read_below(layout.work_tree, f"{checkout}/.git")
+        if gitfile is None:  # it is not initialised outside
+            inside = own_checkout(path, layout.replace(work_tree=f"{layout.work_tree}/{checkout}"))
+            gitfile = _read_below(os.path.dirname(path), os.path.relpath(f"{inside}/.git", os.path.dirname(path)))
+        content = (gitfile or b"").decode("utf-8", "surrogateescape")
+        target = os.path.normpath(f"{layout.work_tree}/{checkout}/{content.removeprefix('gitdir: ').rstrip()}")
+        name = target.removeprefix(f"{layout.git_dir}/modules/")
+        if not content.startswith("gitdir: ") or name == target or objection(f"refs/heads/{name}"):
+            continue
+        own = os.path.normpath(f"{layout.checkout}/modules/{name}")
+        if _is_new(path, f"{layout.git_dir}/modules/{name}") and _holds_work(f"{path}/own", own):
+            yield name, checkout
+
+
+def own_checkout(path: str, layout: Layout) -> str:
+    """Return what stands inside in the place of a submodule that is not initialised outside."""
+    return f"{os.path.dirname(path)}/checkouts/{syscalls.sha256(os.fsencode(layout.work_tree))[:_DIGITS]}"
+
+
+def _gitfiles(work_tree: str) -> Iterator[str]:
+    """Yield the paths that `.gitmodules` names, if they are plain."""
+    content = (_read_below(work_tree, ".gitmodules") or b"").decode("utf-8", "surrogateescape")
+    rows = [row.strip() for row in content.split("\n")][: _MOST_MODULES * 16]
+    for row in rows:
+        key, _, value = row.partition("=")
+        checkout = value.strip().strip('"')
+        plain = checkout.isprintable() and checkout == os.path.normpath(checkout) and checkout[:1] not in "/.-"
+        if key.strip() == "path" and plain:
+            yield checkout
+
+
+def open_below(base: str, path: str) -> int:
+    """Open a directory beneath one of ours, through no link."""
+    top = os.open(base, _DIRECTORY)
+    try:
+        return open_beneath(top, path, listed=True)
+    finally:
+        os.close(top)
+
+
+def _read_below(base: str, path: str) -> bytes | None:
+    """Return a file beneath a directory, through no link."""
+    try:
+        directory = open_below(base, os.path.dirname(path))
+    except OSError:
+        return None
+    try:
+        return read_at(directory, os.path.basename(path))
+    finally:
+        os.close(directory)
+
+
+def _holds_work(base: str, path: str) -> bool:
+    """Return whether a directory beneath one of ours is a repository with something in it."""
+    try:
+        directory = open_below(base, path)
+    except OSError:
+        return False
+    try:
+        names = os.listdir(directory)
+        parts = [os.lstat(name, dir_fd=directory).st_mode for name in ("refs", "objects") if name in names]
+        return (
+            len(parts) == 2 and all(map(stat.S_ISDIR, parts)) and not {"index", "packed-refs", "logs"}.isdisjoint(names)
+        )
+    finally:
+        os.close(directory)
+
+
+def _is_free(place: str) -> bool:
+    """Return whether nothing is there but empty directories, of the sandbox or of an attempt that failed."""
+    if not stat.S_ISDIR(mode_of(place)):
+        return not os.path.lexists(place)
+    if any(names for _, _, names in os.walk(place)):
+        return False
+    git_private.remove(place)
+    return True
+
+
+def _make(place: str, own: str, config: str) -> None:
+    for part in _PARTS:
+        os.makedirs(f"{place}/{part}")
+    descriptor = os.open(place, _DIRECTORY)
+    try:
+        head = (_read_below(own, "HEAD") or b"").decode("utf-8", "surrogateescape").strip()
+        branch = head.removeprefix("ref: ")
+        plain = head.startswith("ref: refs/heads/") and not objection_to_new(branch)
+        replace_file(descriptor, "HEAD", f"ref: {branch if plain else 'refs/heads/main'}\n".encode())
+        replace_file(descriptor, "config", config.encode("utf-8", "surrogateescape"))
+        os.chmod("config", 0o644, dir_fd=descriptor)
+        os.chmod("HEAD", 0o644, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: str, layout: Layout, built: str = "") -> None:
+    """Write what set-up would have written: what is built is empty, so there is nothing in common but HEAD."""
+    head = (_read_below(built, "HEAD") if built else b"") or b""
+    git_state.write_state(path, git_state.State(layout))
+    git_state.write_synced(path, head=head.strip(), index=b"")
+
+
+# Worktrees that were made inside become worktrees of the real repository (GIT-04).
+#
+# Only the few lines that make one are written, with values of our own: what the agent's git directory says is
+# checked, and its index is not taken. The files lie in the project and stay what they are. A registration is built
+# beside, with its index, and renamed into place: without one, the next commit there would delete every file.
+
+
+_MOST = 64
+_LINE = 4096
+_BUILD = "claudebox"  # in the git directory, as deep as `worktrees`
+_BRANCH = "ref: refs/heads/"
+
+
+class Worktrees:
+    """The worktrees that the agent has in the project."""
+
+    def __init__(self, path: str, layout: Layout, agent: Side, real: Side) -> None:
+        self._path, self._layout, self._agent, self._real = path, layout, agent, real
+        self.problem = ""  # why the last one could not move
+        self.reached: dict[str, str] = {}  # git directories of the host that the agent can work in, and their HEADs
+        for name in _names(f"{path}/own/worktrees"):
+            entry, target = f"{path}/own/worktrees/{name}", f"{layout.common}/worktrees/{name}"
+            same = _is_same(target, os.path.dirname(_line(f"{entry}/gitdir")))
+            head = _line(f"{target}/HEAD")
+            is_read = real.is_id(head) or (head.startswith(_BRANCH) and head != REFTABLE_HEAD)
+            if same and is_read and target != layout.git_dir and not os.path.lexists(f"{entry}/locked"):
+                self.reached[target] = head
+
+    def bring_back(self, checkout: Checkout, taken: frozenset[str], moves: list[Move], *, final: bool) -> Iterator[str]:
+        """Take over new worktrees, and HEAD and branch of those that the host has; yield what the user should know.
+
+        `taken` are branches that other checkouts of the host have. One with gitlinks waits until no agent runs any more
+        (`final`): git of the host enters them.
+        """
+        layout, real = self._layout, self._real
+        clear_unfinished(layout.common, os.path.basename(self._path))
+        for name in _names(f"{self._path}/own/worktrees"):
+            entry, target = f"{self._path}/own/worktrees/{name}", f"{layout.common}/worktrees/{name}"
+            where, head = os.path.dirname(_line(f"{entry}/gitdir")), _line(f"{entry}/HEAD")
+            if os.path.lexists(target) and target not in self.reached:
+                continue  # the checkout of the session itself, or one that is out of its reach
+            before = self.reached.get(target, "")
+            mine = [move for move in moves if f"ref: {move.name}" == before]
+            if before == head and not mine:
+                continue
+            refs = real.refs | {move.name: move.new for move in mine}
+            problem = _why_not(name, where, target, layout) or _why_not_head(head, real, refs, taken)
+            commit = refs.get(head.removeprefix("ref: "), head)
+            raw = b"" if problem else real.box.ask("ls-tree", "-r", "-z", commit)
+            links = submodules.links_of_tree(raw or b"")
+            if links and not final:
+                self.problem = "it has a submodule, which comes back at the end of the session"
+                continue
+            notes, closed = disarm_paths(where, links, (real_path(layout.common),))
+            yield from notes
+            if raw is None or closed:
+                problem = "has a submodule that cannot be examined, and does not come back"
+            if not problem and before:
+                old = real.refs.get(before.removeprefix("ref: "), before)
+                problem, _ = checkout.move_together(
+                    target, (old, commit), (before, head if head != before else ""), mine
+                )
+                problem = problem and f"stays as it is: {problem}"
+            elif not problem:
+                try:
+                    _register(layout.common, os.path.basename(self._path), name, where, head, real)
+                except (GitError, OSError) as error:
+                    problem = f"does not come back: {error}"
+            if problem:
+                self.problem = f"the worktree {shorten(where or name, 200)} {problem}"
+                yield self.problem
+            elif not before:
+                yield f"the worktree {shorten(where, 200)} came back"
+
+
+def _is_same(target: str, where: str) -> bool:
+    return _line(f"{target}/gitdir") == f"{where}/.git"
+
+
+def _names(directory: str) -> list[str]:
+    return list_names(directory)[:_MOST] if stat.S_ISDIR(mode_of(directory)) else []
+
+
+def _line(path: str) -> str:
+    """Return the one line of a file of the agent's, nothing for anything else."""
+    if os.path.islink(os.path.dirname(path)):
+        return ""
+    text = os.fsdecode(read_small(path, limit=_LINE) or b"").strip()
+    return "" if "\n" in text or "\0" in text else text
+
+
+def _why_not(name: str, where: str, target: str, layout: Layout) -> str:
+    if name.startswith(".") or "\n" in name:  # git itself gives no such name
+        return "has a name that is not taken over"
+    if not where:
+        return "has a path that is not taken over, such as one with a line break; its files stay as they are"
+    if not where.startswith(layout.work_tree.rstrip("/") + "/"):
+        return "lay outside of the project and is gone; make worktrees in the project (.claude/worktrees)"
+    if real_path(where) != where or _line(f"{where}/.git") != f"gitdir: {target}":
+        return "is no longer there"
+    return ""
+
+
+def _why_not_head(head: str, real: Side, refs: dict[str, str], taken: frozenset[str]) -> str:
+    if head.startswith(_BRANCH):
+        name = head.removeprefix("ref: ")
+        if name in taken:
+            return f"has {shorten(name, 80)} checked out, and so has another checkout"
+        return "" if refs.get(name) else f"has {shorten(name, 80)}, which did not come back"
+    return "" if real.is_id(head) and not real.lacks((head,)) else "has a commit that is on no branch"
+
+
+def _register(common: str, owner: str, name: str, where: str, head: str, real: Side) -> None:
+    """Register a worktree with an index as if just checked out: what was changed in the files shows as changed."""
+    built, target = f"{common}/{_BUILD}/{owner}-{name}", f"{common}/worktrees/{name}"
+    git_private.remove(built)
+    os.makedirs(built)
+    directory = os.open(built, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for part, text in (("commondir", "../.."), ("gitdir", f"{where}/.git"), ("HEAD", head)):
+            replace_file(directory, part, os.fsencode(f"{text}\n"))
+            os.chmod(part, 0o644, dir_fd=directory)
+        real.box.git("--git-dir", built, "read-tree", "HEAD")
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.rename(built, target)
+    finally:
+        os.close(directory)
+        clear_unfinished(common, owner)
+
+
+def clear_unfinished(common: str, owner: str) -> None:
+    """Remove what an import of this private directory began to build, and was killed."""
+    for entry in list_names(f"{common}/{_BUILD}"):
+        if entry.startswith(f"{owner}-"):
+            git_private.remove(f"{common}/{_BUILD}/{entry}")
+    try:
+        os.rmdir(f"{common}/{_BUILD}")
+    except OSError:  # it is not there, or another import builds
+        return

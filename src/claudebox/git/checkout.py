@@ -1,0 +1,415 @@
+"""HEAD, index and checked-out branch of the host, which move together or not at all.
+
+A branch that moved without the index would let the user's next commit delete what the agent has added. So git merges
+the indexes first: what the agent's has otherwise than both had is carried into a copy of the host's by `read-tree -m`
+and refused where both changed a path. Then, under the lock of the index, HEAD and branch move and the copy takes its
+place, in one script that outlives us. Never the index file of the agent: a forged one lies to `git status` about what
+the next commit contains; its tree has passed `receive-pack`.
+
+`synced` in the private directory holds what both sides had in common: the `index`, and the text of `head`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from claudebox.base.files import read_small, write_all
+from claudebox.git import private as git_private
+from claudebox.git.refs import HEADS, HEX, objection, objection_to_new, remote_names, render_updates, shorten_ref
+from claudebox.git.sandbox import GitError
+from claudebox.git.sides import parse_rows
+from claudebox.git.state import REFTABLE_HEAD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from claudebox.git.refs import Move
+    from claudebox.git.sandbox import GitSandbox
+    from claudebox.git.sides import Side
+    from claudebox.git.state import Layout, Private
+
+
+_ATTEMPTS, _PATIENCE, _LOOK = 5, 2.0, 0.05  # seconds for which another git may hold a lock
+_CONFLICTED = "-"  # stands for the tree of an index with conflicts
+_HEADS = 'for place; do git --git-dir="$place" symbolic-ref -q HEAD; echo "$?"; done'
+_CONFLICT, _LOCKED, _CHANGED, _FAILED, _PARTLY = 10, 11, 12, 13, 14
+# The trees of the index that both had, and of the host's, which is copied; and how many they are.
+_TREES = """\
+cp -p "$GIT_DIR/index" /synced/host 2>/dev/null || rm -f /synced/host
+for name in index host; do
+	GIT_INDEX_FILE=/synced/$name git write-tree || echo -
+done
+git hash-object --no-filters /synced/index /synced/host | uniq | wc -l
+"""
+_AGENT_TREE = "cp /g/index /scratch/index 2>/dev/null; GIT_INDEX_FILE=/scratch/index git write-tree"
+# $1, $2: the trees between which the agent's index has changed; $3: the HEAD that is expected; $4: the new one, and
+# $5: why; $6: which index both have in common then; $7: whose lock it is. Standard input: branches for update-ref.
+_SETTLE = f"""\
+index=$GIT_DIR/index
+identify() {{ stat -c "%i %s %y" "$index" 2>/dev/null; }}
+end() {{ rm -f "$index.claudebox" "$index.lock"; exit "$1"; }}
+rm -f /synced/new /synced/new.lock
+before=$(identify)
+cp -p "$index" /synced/new 2>/dev/null
+export GIT_INDEX_FILE=/synced/new
+if [ "$1" = - ]; then git read-tree -i --reset "$2"; else git read-tree -i -m "$1" "$2"; fi || exit {_CONFLICT}
+unset GIT_INDEX_FILE
+if [ -e "$GIT_DIR/HEAD.lock" ]; then echo "$GIT_DIR/HEAD.lock" >&2; exit {_LOCKED}; fi
+[ "$(cat "$index.lock" 2>/dev/null)" != "$7" ] || rm -f "$index.lock" "$index.claudebox"
+(set -C; echo "$7" >"$index.lock") 2>/dev/null || {{ echo "$index.lock" >&2; exit {_LOCKED}; }}
+head=$(git symbolic-ref -q HEAD) && head="ref: $head" || head=$(git rev-parse -q --verify HEAD)
+[ "$before" = "$(identify)" ] && [ "$3" = "$head" ] || end {_CHANGED}
+cp -p "$index" "$index.claudebox" 2>/dev/null
+cat /synced/new >"$index.claudebox" || end {_FAILED}
+[ -z "$before" ] || touch -r "$index" "$index.claudebox"
+status=0
+case $4 in
+"") ;;
+"ref: "*) git symbolic-ref -m "$5" HEAD "${{4#ref: }}" || end {_FAILED} ;;
+*) git update-ref --no-deref -m "$5" HEAD "$4" || end {_FAILED} ;;
+esac
+if ! git update-ref -m "$5" -z --stdin; then
+	[ -n "$4" ] || end {_FAILED}
+	status={_PARTLY}
+fi
+mv -f "$index.claudebox" "$index"
+rm -f "$index.lock"
+case $6 in
+host) cp -p /synced/new /synced/index.new ;;
+agent) GIT_INDEX_FILE=/synced/index.new git read-tree "$2" ;;
+esac
+if [ -n "$6" ]; then
+	mv -f /synced/index.new /synced/index
+	printf "%s\\n" "${{4:-$3}}" >/synced/head.new
+	mv -f /synced/head.new /synced/head
+	mv -f /synced/new /synced/host
+fi
+exit "$status"
+"""
+# The same for the agent's. An entry as young as the index may have changed within its second, so its time stays.
+_BRING_IN = f"""\
+index=$GIT_DIR/index
+cp /synced/index /tmp/base 2>/dev/null; cp /synced/host /tmp/host 2>/dev/null
+base=$(GIT_INDEX_FILE=/tmp/base git write-tree --missing-ok) &&
+host=$(GIT_INDEX_FILE=/tmp/host git write-tree --missing-ok) || exit {_FAILED}
+(set -C; : >"$index.lock") || exit {_LOCKED}
+end() {{ rm -f "$index.lock"; exit "$1"; }}
+rm -f /tmp/new; cp -p "$index" /tmp/new 2>/dev/null
+GIT_INDEX_FILE=/tmp/new git read-tree -i -m "$base" "$host" || end {_CONFLICT}
+[ ! -e "$index" ] || touch -r "$index" /tmp/new
+cat /tmp/new >"$index.lock" && touch -r /tmp/new "$index.lock" || end {_FAILED}
+case $1 in
+"") ;;
+"ref: "*) git symbolic-ref -m "claudebox: host" HEAD "${{1#ref: }}" || end {_FAILED} ;;
+*) git update-ref --no-deref -m "claudebox: host" HEAD "$1" || end {_FAILED} ;;
+esac
+git update-ref --no-deref -m "claudebox: host" -z --stdin || end {_FAILED}
+mv -f "$index.lock" "$index"
+"""
+
+
+class Checkout:
+    """One checkout in one import."""
+
+    def __init__(
+        self,
+        private: Private,
+        layout: Layout,
+        agent: Side,
+        real: Side,
+        writer: Callable[[], Side],
+        *,
+        outward: bool = True,
+    ) -> None:
+        self._private, self._layout = private, layout
+        self._agent, self._real = agent, real
+        self._writer = writer  # opens the agent's repository to be written
+        self._outward = outward
+        self.head = ""  # the new HEAD of the real repository, if it changed
+        self.notes: list[str] = []
+        self.is_settled = False
+        self._problem = ""  # of the agent's index
+        self.tree = self._base = self._host = ""  # of the agent's index, of what both had, of the host's
+
+    def read(self) -> None:
+        """Write the indexes of both sides, and what they had in common, as trees."""
+        self._agent.box.begin("sh", "-c", _AGENT_TREE)
+        status = self._real.box.script(_TREES)
+        rows = self._real.box.output().decode().split("\n")
+        self._base, self._host = ("", "") if status else (row if self._real.is_id(row) else "" for row in rows[:2])
+        if not self._host and rows[2:3] == ["1"]:  # a conflict that the agent was handed, and may have resolved
+            self._base = self._host = _CONFLICTED
+        tree = "" if self._agent.box.wait() else self._agent.box.output().decode("ascii", "replace").strip()
+        commit = self._agent.head()[1]
+        if not self._agent.is_id(tree) and commit:  # what is staged stays inside
+            self._problem = "the index inside holds a conflict, or cannot be read (`git reset` there makes it anew)"
+            tree = (self._agent.box.ask("rev-parse", "-q", "--verify", f"{commit}^{{tree}}") or b"").decode().strip()
+        self.tree = tree if self._agent.is_id(tree) else ""
+
+    def needed_objects(self) -> set[str]:
+        """Return the objects that the agent's index or its detached HEAD need, and no branch leads to."""
+        head, commit = self._agent.head()
+        found = {commit} if commit and head == commit and commit not in self._real.refs.values() else set()
+        return found | ({self.tree} - {"", self._base, self._host})
+
+    def read_changes(self) -> dict[bytes, str]:
+        """Return paths and modes of what the agent has staged, once its objects have come."""
+        if not self.tree or self.tree == self._base:
+            return {}
+        known = self._base if self._base.isalnum() else self._real.head()[1] or self._real.empty_tree
+        words = ("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", known, self.tree)
+        raw = self._real.box.ask(*words)
+        if raw is None:
+            self.tree = ""  # it has not come
+        return {path: row.mode for path, row in (parse_rows(raw or b"") or {}).items()}
+
+    def settle(self, moves: list[Move], inward: list[Move], refused: frozenset[bytes]) -> str:
+        """Bring HEAD, index and checked-out branches in step; return why the host's stay as they are.
+
+        `moves` go into the real repository, `inward` into the agent's. `refused` are paths of the agent's index that
+        the real one must not have.
+        """
+        reason = "they hold what cannot come back" if refused else self._find_obstacle()
+        (mine, commit), (theirs, their_commit) = self._agent.head(), self._real.head()
+        ends = [move.new for move in inward] or [commit], [move.new for move in moves] or [their_commit]
+        if reason or (mine == theirs and ends[0] != ends[1]):
+            return reason  # or the branch parted: each side has an index of its own
+        head, inside, before = "", "", self._private.read_head()
+        if mine != theirs and mine == before:
+            if moves:
+                return "you have switched to a branch that moved inside"
+            inside = theirs
+        elif theirs not in (mine, before):
+            return "HEAD moved on both sides"
+        elif mine != theirs and self._outward:
+            reason = self._object_to(mine, commit)
+            head = mine
+        reason = reason or self._move_out(theirs, head, moves) or self._move_in(inside, inward)
+        if not reason and self._agent.head() == self._real.head():
+            self._private.write_head(self._real.head()[0])
+            self.notes += git_private.put_aside(self._private, self._layout)
+            self.is_settled = not self._problem
+            self.notes += [self._problem] if self._problem else []
+        return reason
+
+    def _find_obstacle(self) -> str:
+        """Return why neither HEAD nor index can be brought in step."""
+        operation = git_private.under_way(f"{self._private.path}/own/{self._layout.checkout}")
+        if operation:
+            return git_private.describe_operations(operation)
+        ongoing = git_private.find_ongoing(self._private)
+        if ongoing:
+            return f"a {ongoing} is under way in your repository"
+        if not self._agent.head()[0]:
+            head = self._real.head()[0]
+            return f"HEAD inside names no branch and no commit: write `{head}` into `.git/HEAD` there"
+        if not self.tree:
+            return self._problem or "the index inside did not come back"
+        return "" if self._host else "your index holds a conflict, or cannot be read"
+
+    def _object_to(self, head: str, commit: str) -> str:
+        """Return why the host cannot have this HEAD."""
+        if not head.startswith("ref: "):
+            lacking = self._layout.only or not commit or self._real.lacks([commit])
+            return "the commit of HEAD inside did not come back" if lacking else ""
+        name, refs = head[5:], self._real.refs
+        if name in refs:
+            reason = objection(name)
+        else:  # the next commit would make it
+            reason = objection_to_new(name, map(shorten_ref, refs), remote_names(self._layout.common, refs))
+        if reason or not name.startswith(HEADS) or refs.get(name, "") != commit or self._layout.only not in ("", name):
+            return f"HEAD inside is `{name}`{f': {reason}' if reason else ', which did not come back'}"
+        return ""
+
+    def _move_out(self, theirs: str, head: str, moves: list[Move]) -> str:
+        if not head and not moves and (self.tree == self._base or not self._outward):
+            return ""
+        for _ in range(_ATTEMPTS):
+            same, trees = self._host == self._base, (self._base, self.tree)
+            common = "host" if same else "agent"
+            reason, changed = self.move_together(self._layout.git_dir, trees, (theirs, head), moves, common)
+            if not reason:
+                self.head, self._base = head, self.tree
+                self._host = self.tree if same else self._host
+                return ""
+            if not changed:
+                return reason
+            self.read()
+        return "your index changes all the time"
+
+    def move_together(
+        self, git_dir: str, trees: tuple[str, str], heads: tuple[str, str], moves: list[Move], common: str = ""
+    ) -> tuple[str, bool]:
+        """Carry the difference of two trees into an index of the host, with HEAD and branches, or nothing at all.
+
+        Return why not, and whether somebody else changed it meanwhile.
+        """
+        box, owner = self._real.box, f"claudebox {os.path.basename(self._private.path)}"
+        data = render_updates(moves, len(self._real.empty_tree))
+        names = (text.removeprefix(f"ref: {HEADS}") for text in heads)
+        why = "checkout: moving from {} to {}".format(*names) if heads[1] else "claudebox"
+        words = (*(tree or self._real.empty_tree for tree in trees), *heads, why, common, owner)
+        limit = time.monotonic() + _PATIENCE
+        while True:
+            status = box.run("env", f"GIT_DIR={git_dir}", "sh", "-c", _SETTLE, "sh", *words, data=data)
+            if status != _LOCKED or time.monotonic() > limit:
+                break
+            time.sleep(_LOOK)
+        if status in (0, _PARTLY):
+            for move in moves if not status else ():
+                self._real.put(move)
+            return "", False
+        if status == _CONFLICT:
+            return "staged on both sides, yours stays", False
+        if status == _LOCKED:
+            return f"`{box.message()}` is held by another git, or is left from one: remove it then", False
+        return box.message() or f"status {status}", status == _CHANGED
+
+    def _move_in(self, head: str, moves: list[Move]) -> str:
+        """Carry what the host has staged into the agent's index, with its HEAD and branches."""
+        if self._host == self._base and not head and not moves:
+            return ""
+        if head.startswith("ref: ") and objection(head[5:]):
+            return f"HEAD is `{head[5:]}` there"
+        with self._writer() as side:
+            status = side.box.script(_BRING_IN, head, data=render_updates(moves, len(side.empty_tree)))
+            if status:
+                return "staged on both sides, yours stays" if status == _CONFLICT else side.box.message()
+        for move in moves:
+            self._agent.put(move)
+        os.rename(f"{self._private.path}/synced/host", f"{self._private.path}/synced/index")
+        return ""
+
+
+def other_heads(
+    layout: Layout, names: Iterable[str], reached: Mapping[str, str], box: GitSandbox | None = None
+) -> frozenset[str]:
+    """Return the branches that other worktrees of the real repository have checked out, or rebase or bisect.
+
+    Not those that worktrees have that are `reached`, with this HEAD: they move with it. Where git in its `box` cannot
+    tell, or a file where there is none, it may be any of `names` but for those and the one that is checked out here.
+    """
+    places, known = _list_places(layout)
+    others = [place for place in places if place != layout.git_dir]
+    texts = {place: _read_head(place) for place in others} if box is None else _ask_heads(box, others)
+    found: set[str] = set()
+    for place in others:
+        text, busy = texts.get(place), _find_busy(place)
+        known = known and text is not None and busy is not None
+        found |= busy or set()
+        if text and f"ref: {text}" != reached.get(place):
+            found.add(text)
+    here = "" if known else (_read_head(layout.git_dir) or "")
+    safe = {here, *(head.removeprefix("ref: ") for head in reached.values())}
+    return frozenset(found if known else found | (set(names) - safe))
+
+
+def _list_places(layout: Layout) -> tuple[list[str], bool]:
+    """Return the git directories of all checkouts, and whether these are all."""
+    places, known = [] if _is_bare(layout.common) else [layout.common], True
+    try:
+        found = [f"{layout.common}/worktrees/{name}" for name in os.listdir(f"{layout.common}/worktrees")]
+    except OSError as error:
+        return places, isinstance(error, FileNotFoundError)
+    for place in found:
+        try:
+            os.lstat(f"{place}/HEAD")
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # no git works there
+        except OSError:
+            known = False
+        places.append(place)
+    return places, known
+
+
+def _ask_heads(box: GitSandbox, places: list[str]) -> dict[str, str]:
+    """Return which branch is checked out by each git directory of which git can tell it; an empty one is none."""
+    found, name = {}, ""
+    waiting = iter(places)
+    box.script(_HEADS, *places)
+    for row in os.fsdecode(box.output()).split("\n"):
+        if row.startswith("refs/"):
+            name = row
+        elif row:
+            place, answer, name = next(waiting), name, ""
+            if row in ("0", "1"):  # 1: a commit is checked out
+                found[place] = answer
+    return found
+
+
+def _read_head(place: str) -> str | None:
+    """Return which branch is checked out by a git directory, nothing if none is; None where its file does not tell."""
+    try:
+        target = os.readlink(f"{place}/HEAD")
+    except OSError:
+        text = os.fsdecode(read_small(f"{place}/HEAD") or b"").strip()
+    else:
+        text = f"ref: {target}"
+    if text.startswith("ref:"):
+        name = text[4:].strip()
+        return name if name.startswith("refs/") and f"ref: {name}" != REFTABLE_HEAD else None
+    return "" if text and HEX.issuperset(text) else None
+
+
+def _find_busy(place: str) -> set[str] | None:
+    """Return the branches that a rebase or bisect in a git directory comes back to; None where that cannot be read."""
+    rows: list[str] = []
+    for name in ("rebase-merge/head-name", "rebase-apply/head-name", "rebase-merge/update-refs", "BISECT_START"):
+        content = read_small(f"{place}/{name}", limit=1 << 20)
+        if content is not None:
+            text = os.fsdecode(content)
+            rows += [f"{HEADS}{text.strip().removeprefix(HEADS)}"] if name == "BISECT_START" else text.split("\n")
+        elif os.path.lexists(f"{place}/{name}"):
+            return None
+    return {row for row in rows if row.startswith(HEADS)}
+
+
+def _is_bare(common: str) -> bool:
+    """Return whether the directory of the repository is no checkout itself."""
+    config = (read_small(f"{common}/config", limit=1 << 20) or b"").lower()
+    return any(row.replace(b" ", b"").replace(b"\t", b"") == b"bare=true" for row in config.split(b"\n"))
+
+
+# One file of a real git directory replaced under its lock.
+
+
+_LOCKS_PATIENCE, _LOCKS_LOOK = 2.0, 0.02  # seconds for which somebody else may hold a lock
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def replace_locked(path: str, content: bytes, unchanged: Callable[[], bool], mtime: int = 0) -> bool:
+    """Replace a file of git under its lock if nobody has changed it; return whether that was done."""
+    lock = f"{path}.lock"
+    descriptor, replaced = _take(lock), False
+    try:
+        write_all(descriptor, content)
+        if mtime:
+            os.utime(lock, ns=(mtime, mtime))
+        if unchanged():
+            os.rename(lock, path)
+            replaced = True
+        return replaced
+    finally:
+        os.close(descriptor)
+        if not replaced:
+            _unlink(lock)
+
+
+def _take(lock: str) -> int:
+    limit = time.monotonic() + _LOCKS_PATIENCE
+    while True:
+        try:
+            return os.open(lock, _NEW, 0o644)
+        except FileExistsError:
+            if time.monotonic() > limit:
+                raise GitError(f"`{lock}` is held by another git") from None
+            time.sleep(_LOCKS_LOOK)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,611 @@
+"""Which repository a directory belongs to, learnt by reading files: git itself is never run in the project.
+
+Almost every git command executes something that a repository's configuration names (threats D01-D04), so the
+launcher looks at the few files that matter, and believes a `.git` file only where the repository that it names
+points back at this very checkout (D15).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from claudebox.base import files as base_files
+from claudebox.base import state as base_state
+from claudebox.base import syscalls
+from claudebox.base.files import read_small, real_path
+from claudebox.base.records import Value
+from claudebox.git import config as git_config
+from claudebox.git.config_paths import Executed
+from claudebox.host import protected as host_protected
+from claudebox.tables.paths import COPIES, STATE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from claudebox.base.state import Instance
+    from claudebox.git.config import Row
+    from claudebox.host.records import Guarded, Identity, PathFact
+    from claudebox.settings.records import MountRequest, Policy
+
+
+# What a repository of the host is, as plain values.
+
+
+class Store(Value):
+    """A directory of git objects."""
+
+    path: str
+    identity: Identity
+    borrowed: bool = False  # another repository's, which this one names in `alternates`
+    chained: bool = False  # it has `alternates` itself
+    lfs: Identity | None = None  # of the directory for large files beside it
+
+
+class GitDirectory(Value):
+    """A git directory of the host."""
+
+    path: str
+    identity: Identity
+    name: str  # of what claudebox keeps for it
+    worktree: str = ""  # its checkout
+    place: str = ""  # of a submodule: where it lies in the git directory of the repository
+    rows: tuple[Row, ...] = ()  # of its configuration
+    worktree_rows: tuple[Row, ...] = ()  # of `config.worktree`
+    stores: tuple[Store, ...] = ()
+    before: tuple[Row, ...] = ()  # what was written into the configuration inside, when it was last made
+    inside: tuple[Row, ...] = ()  # and what stands there now
+
+
+class Nested(Value):
+    """A repository of the user's below a project, as it was when a session began."""
+
+    path: str  # of its git directory
+    identity: Identity
+    hooks: int = 0  # inode
+    config: bytes = b""
+
+
+class Repository(Value):
+    """The repository of a directory."""
+
+    root: str  # of the checkout
+    main: str = ""  # what stands for the project in all of its worktrees
+    directory: GitDirectory | None = None  # with objects, refs and configuration
+    git_dir: str = ""  # of this checkout: the same, or that of a linked worktree
+    gitfile: Identity | None = None  # `.git` is a file that names it
+    branch: str = ""  # of an agent's worktree: the only ref of the repository that its sessions move
+    problem: str = ""  # why it was not believed; then git does not work inside
+    submodules: tuple[GitDirectory, ...] = ()
+    checkouts: tuple[str, ...] = ()  # directories of submodules, relative to the root
+    nested: tuple[Repository, ...] = ()  # submodules that have their git directory in their checkout
+    executed: tuple[Executed, ...] = ()  # what the host executes in the checkout
+    obeyed: tuple[str, ...] = ()  # the same in all checkouts of the repository, relative to them
+    owner: Identity = (-1, -1)  # uid and gid of the checkout
+
+    @property
+    def common_dir(self) -> str:
+        """Return the path of the git directory, if the repository is believed."""
+        return self.directory.path if self.directory else ""
+
+
+_DIGITS = 16
+_MOST_STORES = 32
+
+
+def find_repository(
+    workdir: str,
+    uid: int,
+    home: str = "/",
+    environ: dict[str, str] | None = None,
+    mounts: tuple[MountRequest, ...] = (),
+) -> Repository | None:
+    """Return the repository of a directory; its `root` is a parent if the checkout starts above."""
+    root = find_root(workdir)
+    if not root:
+        return None
+    copy = _is_copy(root, home)
+    found = _find(root, uid)
+    if root != workdir or copy:  # a copy has conversations of its own
+        found = found.replace(main=workdir)
+    if copy and found.gitfile is not None:
+        found = found.replace(branch=_branch_of_copy(root))
+    if not found.directory:
+        return found
+    from claudebox.git import config_paths
+
+    rows = (*found.directory.rows, *found.directory.worktree_rows)
+    digest = 32 if git_config.last(rows, "extensions", "objectformat").lower() == "sha256" else 20
+    submodules = tuple(find_directories(found, lambda path, place: describe(path, place=place)))
+    worktrees = tuple(find_worktrees(found))
+    checkouts = tuple(dict.fromkeys(find_checkouts(found, submodules, worktrees, digest)))
+    status = os.stat(root)
+    found = found.replace(
+        submodules=submodules,
+        checkouts=checkouts,
+        nested=tuple(_nested(root, checkouts, uid)),
+        owner=(status.st_uid, status.st_gid),
+    )
+    writable = (root, *(real_path(row.source) for row in mounts if row.writable))
+    executed, obeyed = config_paths.find_executed(found, worktrees, home, environ or {}, writable)
+    return found.replace(executed=executed, obeyed=obeyed)
+
+
+def find_root(workdir: str) -> str:
+    """Return where the checkout starts that a directory belongs to, nothing if it belongs to none."""
+    root = workdir
+    while not begins(root):
+        if root == "/":
+            return ""
+        root = os.path.dirname(root)
+    return root
+
+
+def _is_copy(root: str, home: str) -> bool:
+    """Return whether a checkout is a copy that claudebox made for an agent."""
+    if f"/{STATE}/{COPIES}/" not in root:
+        return False
+    place = f"{real_path(home)}/{STATE}/{COPIES}/"
+    return root.startswith(place) and root[len(place) :].count("/") == 1  # what lies in one is the agent's
+
+
+def _branch_of_copy(root: str) -> str:
+    """Return the branch that an agent's worktree was made for, from what claudebox wrote beside it."""
+    parent, name = os.path.split(root)
+    fields = os.fsdecode(read_small(f"{parent}/.{name}") or b"").split("\0")
+    return f"refs/heads/{fields[3] if len(fields) > 3 else name}"
+
+
+def with_changes(repository: Repository, state: str) -> Repository:
+    """Add what was changed inside in the configuration of each git directory."""
+
+    def changed(directory: GitDirectory) -> GitDirectory:
+        private = f"{state}/git/{directory.name}"
+        return directory.replace(before=_rows(f"{private}/config"), inside=_rows(f"{private}/own/config"))
+
+    if repository.directory is None or not os.path.isdir(f"{state}/git"):
+        return repository
+    return repository.replace(
+        directory=changed(repository.directory),
+        submodules=tuple(changed(directory) for directory in repository.submodules),
+        nested=tuple(with_changes(nested, state) for nested in repository.nested),
+    )
+
+
+def empty_name(workdir: str) -> str:
+    """Return the name of what is kept for a project that is no repository; nothing where none can be made."""
+    path = f"{workdir.rstrip('/')}/.git"
+    return syscalls.sha256(os.fsencode(path))[:_DIGITS] if os.access(workdir, os.W_OK) or os.path.isdir(path) else ""
+
+
+def begins(root: str) -> bool:
+    """Return whether a checkout begins here; git passes over a directory without `HEAD`."""
+    status = _status(f"{root.rstrip('/')}/.git")
+    return status is not None and (not stat.S_ISDIR(status.st_mode) or os.path.lexists(f"{root.rstrip('/')}/.git/HEAD"))
+
+
+def _find(root: str, uid: int) -> Repository:
+    dot = f"{root.rstrip('/')}/.git"
+    status = os.lstat(dot)
+    if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
+        return Repository(root, root, problem="`.git` is neither a directory nor a file")
+    gitfile = (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+    named = ""
+    try:
+        if gitfile is None:
+            main, common, git_dir = root, dot, dot
+            redirected = os.path.lexists(f"{dot}/commondir") and (read_small(f"{dot}/commondir") or b"").strip() != b"."
+            if redirected:
+                raise ValueError("`.git/commondir` in a main repository redirects its configuration")
+        else:
+            named = _one_line(dot, "gitdir: ") or ""
+            main, common, git_dir = _linked(root, dot, named, uid)
+        directory = describe(common, worktree=root, git_dir=git_dir)
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) else str(error)
+    except RecursionError:  # of realpath, which counts no links
+        problem = "`.git` leads through too many links"
+    else:
+        return Repository(root, main, directory, git_dir, gitfile)
+    # What `.git` names could be made from inside.
+    place = os.path.normpath(os.path.join(root, named)) if named and "\0" not in named else ""
+    inside = place.startswith(root.rstrip("/") + "/") and not f"{place}/".startswith(f"{dot}/")
+    executed = (Executed(place, "directory", "`.git` names it"),) if inside else ()
+    return Repository(root, root, gitfile=gitfile, problem=problem or "", executed=executed)
+
+
+def _linked(root: str, dot: str, named: str, uid: int) -> tuple[str, str, str]:
+    """Follow a `.git` file to a repository that knows this checkout, or raise ValueError."""
+    if not named:
+        raise ValueError("`.git` is a file that does not name a git directory")
+    git_dir = real_path(os.path.join(root, named))
+    if git_dir == root:
+        raise ValueError("`.git` names the project itself")
+    if os.stat(git_dir).st_uid != uid:
+        raise ValueError("the repository that `.git` names belongs to another user")
+    back = _one_line(f"{git_dir}/gitdir")
+    if back is None:
+        if os.path.lexists(f"{git_dir}/commondir"):
+            raise ValueError("the repository that `.git` names redirects its configuration")
+        if not git_dir.startswith(root.rstrip("/") + "/") and not _names_checkout(git_dir, root):
+            raise ValueError(
+                "the repository that `.git` names does not know this checkout "
+                '(`git config core.worktree "$PWD"` tells it, if it is yours)'
+            )
+        return root, git_dir, git_dir
+    if real_path(os.path.join(git_dir, back)) != dot:
+        raise ValueError("the repository that `.git` names does not know this checkout")
+    common = _one_line(f"{git_dir}/commondir")
+    parent, name = os.path.split(os.path.dirname(git_dir))
+    if common is None or name != "worktrees" or real_path(os.path.join(git_dir, common)) != parent:
+        raise ValueError("the git directory is not a worktree of the repository that it names")
+    if os.stat(parent).st_uid != uid:
+        raise ValueError("the repository that `.git` names belongs to another user")
+    main = os.path.dirname(parent) if os.path.basename(parent) == ".git" else parent
+    return main, parent, git_dir
+
+
+def _names_checkout(git_dir: str, root: str) -> bool:
+    """Return whether a git directory points at a checkout by `core.worktree` in its own configuration."""
+    value = git_config.last(_rows(f"{git_dir}/config"), "core", "worktree")
+    return bool(value) and real_path(os.path.join(git_dir, value)) == root
+
+
+def _rows(path: str) -> tuple[git_config.Row, ...]:
+    return tuple(git_config.parse_config(read_small(path, limit=1 << 20) or b""))
+
+
+def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "") -> GitDirectory:
+    """Return what a git directory is, or raise ValueError if it is none."""
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        raise ValueError(f"`{path}` is not a directory")
+    identity = (status.st_dev, status.st_ino)
+    name = base_state.name_git_directory(path, git_dir or path)
+    config = git_config.read_config((f"{path}/config",), git_config.IncludeContext("/nonexistent"))
+    stores = tuple(_stores(f"{path}/objects"))
+    if not stores:
+        raise ValueError(f"`{path}` has no objects")
+    per_worktree = _rows(f"{git_dir or path}/config.worktree")
+    return GitDirectory(path, identity, name, worktree, place, config.rows, per_worktree, stores)
+
+
+def find_stores(repository: Repository | None) -> Iterator[str]:
+    """Yield the directories of objects, and of large files beside them, that lie outside of the checkout."""
+    directories = (repository.directory, *repository.submodules) if repository is not None else ()
+    for store in (store for directory in directories if directory is not None for store in directory.stores):
+        if repository is not None and not store.borrowed and not store.path.startswith(f"{repository.root}/"):
+            yield store.path
+            if store.lfs is not None:
+                yield f"{os.path.dirname(store.path)}/lfs"
+
+
+def _stores(objects: str) -> Iterator[Store]:
+    """Yield a directory of objects, and those that it borrows from, however far that goes."""
+    pending: list[tuple[str, bool]] = [(objects, False)]
+    seen: set[Identity] = set()
+    while pending and len(seen) < _MOST_STORES:
+        path, borrowed = pending.pop(0)
+        status = _status(path)
+        if status is None or not stat.S_ISDIR(status.st_mode) or (status.st_dev, status.st_ino) in seen:
+            continue
+        identity = (status.st_dev, status.st_ino)
+        seen.add(identity)
+        lfs = None if borrowed else _status(f"{os.path.dirname(path)}/lfs")
+        large = (lfs.st_dev, lfs.st_ino) if lfs is not None and stat.S_ISDIR(lfs.st_mode) else None
+        yield Store(path, identity, borrowed, os.path.lexists(f"{path}/info/alternates"), large)
+        pending += [(real_path(os.path.join(path, line)), True) for line in _lines(f"{path}/info/alternates")]
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def _lines(path: str) -> list[str]:
+    content = os.fsdecode(read_small(path) or b"")
+    return [line for line in content.split("\n") if line and line[0] not in '#"' and "\0" not in line][:_MOST_STORES]
+
+
+def _nested(root: str, checkouts: Iterable[str], uid: int) -> Iterator[Repository]:
+    for checkout in checkouts:
+        path = f"{root}/{checkout}"
+        if real_path(path) == path and os.path.isdir(f"{path}/.git") and not os.path.islink(f"{path}/.git"):
+            found = _find(path, uid)
+            if found.directory:
+                yield found
+
+
+def _one_line(path: str, prefix: str = "") -> str | None:
+    content = read_small(path, limit=8192)
+    if content is None:
+        return None
+    text = os.fsdecode(content).rstrip("\r\n")
+    if not text.startswith(prefix) or "\n" in text or "\0" in text or len(text) == len(prefix):
+        return None
+    return text[len(prefix) :]
+
+
+# The submodules of an index: which entries are commits of other repositories.
+
+
+_LIMIT = 512 << 20
+_MODE = b"\0\0\xe0\0"  # of such an entry, at offset 24
+_HEADER = 12
+_STAT = 40  # size, owner, times, ... in front of the object's name
+_EXTENDED = 0x4000
+_MOST = 256
+
+
+def find_submodules(path: str, digest: int) -> tuple[str, ...]:
+    """Return the paths of submodules in an index; `digest` is the length of the names of objects."""
+    content = _content(path)
+    if content[:4] != b"DIRC" or content.find(_MODE, _HEADER) < 0:
+        return ()
+    version = content[7]
+    names = _compressed(content, digest) if version == 4 else _plain(content, digest)
+    found: list[str] = []
+    for name in names:
+        if name and not name.startswith(b"/") and b".." not in name.split(b"/"):
+            found.append(os.fsdecode(name))
+        if len(found) >= _MOST:
+            break
+    return tuple(dict.fromkeys(found))
+
+
+def _content(path: str) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= _LIMIT:
+            return b""
+        return os.read(descriptor, status.st_size)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def _plain(content: bytes, digest: int) -> Iterator[bytes]:
+    """Yield what may be such entries, found by their mode alone: the caller looks whether there is such a directory."""
+    position = content.find(_MODE, _HEADER)
+    while position >= 0:
+        start = position - 24 + _STAT + digest
+        flags = int.from_bytes(content[start : start + 2], "big")
+        start += 4 if flags & _EXTENDED else 2
+        end = content.find(b"\0", start, start + 4096)
+        if end > start and (flags & 0xFFF == end - start or flags & 0xFFF == 0xFFF):
+            yield content[start:end]
+        position = content.find(_MODE, position + 1)
+
+
+def _compressed(content: bytes, digest: int) -> Iterator[bytes]:
+    """Read entries one after the other: in version 4 each name builds upon the one before."""
+    position, name = _HEADER, b""
+    for _ in range(int.from_bytes(content[8:12], "big")):
+        after = position + _STAT + digest
+        flags = int.from_bytes(content[after : after + 2], "big")
+        after += 4 if flags & _EXTENDED else 2
+        cut, after = _varint(content, after)
+        end = content.find(b"\0", after)
+        if end < 0:
+            return
+        name = name[: len(name) - cut] + content[after:end]
+        if content[position + 24 : position + 28] == _MODE:
+            yield name
+        position = end + 1
+
+
+def _varint(content: bytes, position: int) -> tuple[int, int]:
+    value = -1
+    while position < len(content):
+        byte = content[position]
+        position += 1
+        value = ((value + 1) << 7) | (byte & 0x7F)
+        if byte < 0x80:
+            break
+    return value, position
+
+
+# Submodules of a repository: their git directories, and the directories that git looks into from above.
+
+
+_MOST_MODULES = 128
+_MODULE_DEPTH = 12  # names of submodules may hold slashes, and submodules have submodules
+
+
+def find_directories(found: Repository, describe: Callable[[str, str], GitDirectory]) -> Iterator[GitDirectory]:
+    """Yield the git directories of submodules, those of submodules of submodules after them.
+
+    Those of a linked worktree lie in its own part of the git directory.
+    """
+    pending = [(os.path.relpath(f"{found.git_dir}/modules", found.common_dir), 0)]
+    known = {real_path(found.common_dir), real_path(found.git_dir)}  # a link can lead back to one of them
+    count = 0
+    while pending and count < _MOST_MODULES:
+        relative, depth = pending.pop(0)
+        path = os.path.join(found.common_dir, relative)
+        for name in list_directories(path):
+            place, below = f"{relative}/{name}", f"{path}/{name}"
+            count += 1
+            if not os.path.isfile(f"{below}/HEAD"):
+                pending += [(place, depth + 1)] if depth < _MODULE_DEPTH else []
+                continue
+            real = real_path(below)
+            if real in known:
+                continue
+            known.add(real)
+            try:
+                directory = describe(below, place)
+            except (OSError, ValueError):
+                continue
+            value = git_config.last((*directory.rows, *directory.worktree_rows), "core", "worktree")
+            yield directory.replace(worktree=real_path(os.path.join(below, value)) if value else "")
+            pending += [(f"{place}/modules", depth + 1)] if depth < _MODULE_DEPTH else []
+
+
+def list_directories(path: str) -> list[str]:
+    """Return the names of directories in a directory, as many as are looked at."""
+    try:
+        with os.scandir(path) as entries:
+            found = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            return sorted(name for _, name in zip(range(_MOST_MODULES), found, strict=False))
+    except OSError:
+        return []
+
+
+def find_worktrees(found: Repository) -> Iterator[tuple[str, str]]:
+    """Yield the linked worktrees, each with its own part of the git directory."""
+    for name in list_directories(f"{found.common_dir}/worktrees"):
+        entry = f"{found.common_dir}/worktrees/{name}"
+        where = os.path.dirname(os.fsdecode(read_small(f"{entry}/gitdir", limit=8192) or b"").rstrip("\n"))
+        if where.startswith("/") and os.path.normpath(where) == where and "\0" not in where:
+            yield where, entry
+
+
+def find_checkouts(
+    found: Repository, submodules: Iterable[GitDirectory], worktrees: Iterable[tuple[str, str]], digest: int
+) -> Iterator[str]:
+    """Yield the directories of submodules that git looks into from above, relative to the checkout.
+
+    Git takes no submodule whose path leads through `.git`; a mount there would be in the way of the sandbox's own.
+    """
+    for path in _find_named(found, submodules, worktrees, digest):
+        if ".git" not in path.split("/"):
+            yield path
+
+
+def _find_named(
+    found: Repository, submodules: Iterable[GitDirectory], worktrees: Iterable[tuple[str, str]], digest: int
+) -> Iterator[str]:
+    indexes = [(found.root, f"{found.git_dir}/index")]
+    for directory in submodules:
+        if directory.worktree.startswith(found.root.rstrip("/") + "/"):
+            yield os.path.relpath(directory.worktree, found.root)
+            indexes.append((directory.worktree, f"{directory.path}/index"))
+    top = found.root.rstrip("/") + "/"
+    indexes += [(where, f"{entry}/index") for where, entry in worktrees if where.startswith(top)]
+    for root, index in indexes:
+        for name in find_submodules(index, digest):
+            yield os.path.relpath(f"{root}/{name}", found.root)
+        for section, _, key, value in git_config.parse_config(read_small(f"{root}/.gitmodules", limit=1 << 20) or b""):
+            path = os.path.normpath(value) if value and "\0" not in value else "/"
+            if (section, key) == ("submodule", "path") and not path.startswith(("/", "..")) and path != ".":
+                yield os.path.relpath(f"{root}/{path}", found.root)
+
+
+# What the user's own configuration of git says about a checkout: who commits, what is ignored, how git behaves.
+
+
+_IDENTITY_LIMIT = 256 << 10
+
+
+class UserSettings(Value):
+    """The user's configuration, as git would compute it for a checkout."""
+
+    rows: tuple[git_config.Row, ...] = ()
+    ignored: bytes = b""  # what `core.excludesFile` holds
+    attributes: bytes = b""
+
+
+def read_user_settings(home: str, environ: dict[str, str], repository: Repository | None) -> UserSettings:
+    """Read the files of the user and of the system, with the includes whose conditions are met."""
+    context = git_config.IncludeContext(home)
+    local: tuple[git_config.Row, ...] = ()
+    if repository is not None and repository.directory is not None:
+        local = (*repository.directory.rows, *repository.directory.worktree_rows)
+        spelled = f"{repository.root}/.git" if repository.gitfile is None else repository.git_dir
+        head = os.fsdecode(read_small(f"{repository.git_dir}/HEAD") or b"").strip()
+        branch = head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else ""
+        git_dirs = tuple(dict.fromkeys((spelled, repository.git_dir)))
+        context = git_config.IncludeContext(home, git_dirs, branch, tuple(git_config.urls(local)))
+    rows = git_config.read_config(git_config.user_files(home, environ), context).rows
+    base = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    # Only the user's own files name a file whose content enters: a repository could name a key (C09).
+    return UserSettings(
+        rows,
+        _file(git_config.last(rows, "core", "excludesfile") or f"{base}/git/ignore", home),
+        _file(git_config.last(rows, "core", "attributesfile") or f"{base}/git/attributes", home),
+    )
+
+
+def _file(name: str, home: str) -> bytes:
+    return read_small(base_files.expand(name, home, home), limit=_IDENTITY_LIMIT, follow=True) or b""
+
+
+# Repositories in what is mounted besides the project, and what git of the host obeys there.
+
+
+_MOST_ENTRIES, _MOST_SECONDS = 50_000, 0.5  # of a walk for a repository
+
+
+def look(
+    policy: Policy,
+    sources: Mapping[str, PathFact],
+    repository: Repository | None,
+    home: str,
+    environ: dict[str, str],
+    instance: Instance,
+) -> tuple[tuple[Repository, ...], tuple[Guarded, ...]]:
+    """Return the repositories that are mounted writable at their own place, and what the host obeys in such mounts.
+
+    `repository` is that of the project, whose configuration may name something there.
+    """
+    uid = os.getuid()
+    in_place = tuple(request for request in policy.mounts if request.writable and request.dest == request.source)
+    found = {
+        root: find_repository(root, uid, home, environ, policy.mounts)
+        for request in in_place
+        for root in _roots(request)
+    }
+    believed = {root: row for root, row in found.items() if row is not None and row.directory is not None}
+    around = [find_root(sources[request.source].real) for request in in_place]
+    known = {"", *believed, repository.root if repository is not None else ""}
+    others = [find_repository(root, uid, home, environ, policy.mounts) for root in {*around} - known]
+    naming = (*believed.values(), *(row for row in (repository, *others) if row is not None))
+    changed = tuple(with_changes(row, instance.directory) for row in believed.values())
+    return changed, host_protected.look_in_mounts(in_place, tuple(believed.values()), naming, instance)
+
+
+def _roots(request: MountRequest) -> Iterator[str]:
+    """Yield the checkouts that a mount is, or that lie directly in it."""
+    below = (f"{request.source}/{name}" for name in list_directories(request.source))
+    yield from (root for root in (request.source, *below) if begins(root))
+
+
+def find_exposed(request: MountRequest, real: str) -> tuple[str, str]:
+    """Return a checkout that a writable mount leaves open, in its git directory or elsewhere, and what was not seen.
+
+    `real` is where its source was found to be. At another place, as behind a link, nothing is protected: neither in a
+    checkout that the mount is or lies in, nor in one that it holds.
+    """
+    in_place = request.dest == request.source and not os.path.islink(request.source)
+    if in_place and "/.git/" not in f"{real}/":
+        return "", ""
+    root = find_root(real)
+    if in_place:
+        return (root if root and f"{real}/".startswith(f"{root.rstrip('/')}/.git/") else ""), ""
+    if root or not os.path.isdir(real):
+        return root, ""
+    from claudebox.base.trees import Walk
+
+    held: list[str] = []
+
+    def entered(name: str) -> bool:
+        if name == ".git":
+            held.append(real)
+        return not held
+
+    walk = Walk(real, most=_MOST_ENTRIES, seconds=_MOST_SECONDS)
+    for path, entry in walk.entries(entered):
+        if entry.name == ".git":
+            held.append(os.path.dirname(path))
+        if held:
+            break
+    return (held[0], "") if held else ("", walk.unfinished)

@@ -1,0 +1,387 @@
+"""The git directories that stand inside in the place of the real ones (GIT-03, GIT-04).
+
+Nothing of a real git directory is writable inside: its objects are readable, everything else is a copy that
+`launch.git_setup` makes. What is made inside comes back through `launch.git_import`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.base.errors import ClaudeboxError
+from claudebox.plan import mount_checks
+from claudebox.plan import protected as plan_protected
+from claudebox.plan.records import GIT_TOKEN, Fetched, Mount, OwnGit, Stub, placeholder_key
+from claudebox.tables import git_keys
+from claudebox.tables import paths as tables_paths
+from claudebox.tables.inside import GIT_HELPER, GIT_TOKEN_FILE
+from claudebox.tables.secrets import value_looks_secret
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from claudebox.git.config import Row
+    from claudebox.git.facts import GitDirectory, Repository
+    from claudebox.host.gather import Host
+    from claudebox.host.records import EmptySubmodule
+    from claudebox.settings.records import GitCredential, Policy
+
+
+# Which of git's settings git finds inside, as files that claudebox writes (GIT-01, GIT-03).
+
+
+_TRUE = ("true", "yes", "on", "1")
+
+
+def admit(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows that may enter, without passwords in addresses."""
+    filters = set()
+    for section, name, key, value in rows:
+        if section == "filter" and name in git_keys.FILTERS:
+            filters.add(name)
+        elif _is_listed(section, name, key) and not value.startswith("!"):
+            plain = _address(value) if key in git_keys.ADDRESSES else value
+            if not value_looks_secret(plain):
+                yield section, name, key, plain
+    for name in sorted(filters):
+        for key, value in git_keys.FILTERS[name]:
+            yield "filter", name, key, value
+
+
+def _is_listed(section: str, name: str, key: str) -> bool:
+    keys = (git_keys.NAMED if name else git_keys.KEYS).get(section, ())
+    return key not in keys[1:] if keys[:1] == ("*",) else key in keys
+
+
+def _address(value: str) -> str:
+    """Return an address without what identifies the user: tokens stand in its name, its password or its query."""
+    scheme, found, rest = value.partition("://")
+    if not found:
+        return value
+    host, slash, path = rest.partition("/")
+    user, at, host = host.rpartition("@")
+    if scheme.lower().startswith("http"):
+        return f"{scheme}://{host}{slash}{path.partition('?')[0]}"
+    return f"{scheme}://{user.partition(':')[0]}{at}{host}{slash}{path}"
+
+
+def merge(rows: Iterable[Row], before: Iterable[Row], inside: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows of the host with what was changed inside since they were written `before`."""
+    was, now, rows = set(before), list(inside), list(rows)
+    gone = was - set(now) if now else set()
+    yield from (row for row in rows if row not in gone)
+    yield from (row for row in now if row not in was and row not in rows)  # the host may have the same by now
+
+
+def signs(rows: Iterable[Row]) -> bool:
+    """Return whether commits would be signed."""
+    values = [value for section, name, key, value in rows if (section, name, key) == ("commit", "", "gpgsign")]
+    return bool(values) and values[-1].lower() in _TRUE
+
+
+def render(rows: Iterable[Row]) -> bytes:
+    """Return a file of configuration."""
+    lines: list[str] = []
+    last = None
+    for section, name, key, value in rows:
+        if (section, name) != last:
+            last = (section, name)
+            lines.append(f"[{section} {_quoted(name)}]" if name else f"[{section}]")
+        lines.append(f"\t{key} = {_quoted(value)}")
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+
+
+def _quoted(value: str) -> str:
+    # A name with a line end in it would otherwise write configuration of its own (D24).
+    plain = "".join(char for char in value if char.isprintable() or "\udc80" <= char <= "\udcff")
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def user_config(host: Host, helper: tuple[str, str] = ("", ""), proxy: str = "") -> bytes:
+    """Return the user's configuration inside: what `tables.git_keys` lists of it, and nothing else of the host's.
+
+    `helper` answers for one host alone (SEC-03).
+    """
+    rows: list[Row] = [("safe", "", "directory", "*")]
+    if proxy:
+        rows.append(("http", "", "proxy", proxy))
+    if helper[0]:
+        name = f"https://{helper[0]}"
+        rows += [("credential", name, "helper", ""), ("credential", name, "helper", helper[1])]
+    return render((*rows, *admit(host.git_user.rows)))
+
+
+STORES = "/run/claudebox/git"  # inside, the real objects
+CHECKOUTS = "git/checkouts"  # in the state of the project: of submodules that are not initialised outside
+_MINIMAL: Row = ("core", "", "checkstat", "minimal")
+_NO_BITMAPS: Row = ("repack", "", "writebitmaps", "false")  # they cover no borrowed objects: git would warn, or fail
+
+
+def plan_own(policy: Policy, host: Host) -> tuple[OwnGit, ...]:
+    """Return a git directory for each repository that can be written to, and for its submodules after it."""
+    found = [row for repository in _believed(host) for row in _own(policy, host, repository)]
+    if host.empty_git and host.repository is None:
+        path = f"{host.workdir.real}/.git"
+        found.append(OwnGit(host.empty_git, _private(host, host.empty_git), path, worktree=host.workdir.real))
+    return tuple(found)
+
+
+def _believed(host: Host) -> Iterator[Repository]:
+    repository = host.repository
+    if repository is not None and not _why_not(host, repository):
+        yield from (repository, *repository.nested)
+    yield from host.more_repositories
+
+
+def _why_not(host: Host, repository: Repository) -> str:
+    """Return why git does not work inside."""
+    if repository.problem or repository.directory is None:
+        return repository.problem
+    if repository.root == host.workdir.real:
+        return ""
+    return mount_checks.why_no_project(host.above, host) if host.above is not None else "it starts above"
+
+
+def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]:
+    unmapped = repository.owner not in ((host.uid, host.gid), (-1, -1))
+    for directory in _directories(repository):
+        rows = (*admit(directory.rows), _NO_BITMAPS)
+        if unmapped:
+            rows = (*rows, _MINIMAL)
+        merged = merge(rows, directory.before, directory.inside)
+        per_worktree = tuple(admit(directory.worktree_rows))
+        formats = {key: value for section, _, key, value in rows if section == "extensions"}
+        yield OwnGit(
+            directory.name,
+            _private(host, directory.name),
+            directory.path,
+            real=directory.path,
+            identity=directory.identity,
+            git_dir=directory.path if directory.place else repository.git_dir,
+            worktree=directory.worktree,
+            place=directory.place,
+            mountpoints=tuple(_mountpoints(directory, repository.submodules)),
+            stores=tuple(_stores(policy, host, directory)),
+            config=render(merged),
+            worktree_config=render(per_worktree),
+            object_format=formats.get("objectformat", "sha1").lower(),
+            ref_format=formats.get("refstorage", "files").lower(),
+            only="" if directory.place else repository.branch,
+            unmapped=unmapped,
+            visible=_visible(policy, host),
+            obeyed=tuple(_obeyed(policy, repository, directory)),
+        )
+
+
+def _obeyed(policy: Policy, repository: Repository, directory: GitDirectory) -> Iterator[str]:
+    """Yield what the agent could change in a commit only; nothing if the user lets it."""
+    if any(request.name == tables_paths.GIT for request in policy.allow):
+        return
+    if not directory.place:
+        yield from repository.obeyed
+        return
+    worktree = directory.worktree
+    for row in repository.executed:
+        if row.path == worktree and not row.passed:
+            yield "."
+        elif row.path.startswith(f"{worktree.rstrip('/')}/"):
+            yield row.path[len(worktree.rstrip("/")) + 1 :] + (tables_paths.PASSED if row.passed else "")
+
+
+def _directories(repository: Repository) -> tuple[GitDirectory, ...]:
+    return (repository.directory, *repository.submodules) if repository.directory else ()
+
+
+def _mountpoints(directory: GitDirectory, submodules: tuple[GitDirectory, ...]) -> Iterator[str]:
+    """Yield where submodules lie that no other submodule is around."""
+    places = [row.place for row in submodules]
+    above = f"{directory.place}/" if directory.place else ""
+    for place in places:
+        around = [other for other in places if place.startswith(f"{other}/") and len(other) > len(directory.place)]
+        if place.startswith(above) and place != directory.place and not around:
+            yield place[len(above) :]
+
+
+def _private(host: Host, name: str) -> str:
+    return f"{host.instance.directory}/git/{name}"
+
+
+def _visible(policy: Policy, host: Host) -> tuple[str, ...]:
+    """Return the directories whose checkouts can be worked in inside."""
+    return host.workdir.real, *(request.source for request in policy.mounts if request.writable)
+
+
+def _stores(policy: Policy, host: Host, directory: GitDirectory) -> Iterator[tuple[str, str]]:
+    """Yield where objects lie outside and inside; of borrowed ones only those that are visible anyway."""
+    for number, store in enumerate(directory.stores):
+        if not store.borrowed:
+            yield store.path, f"{STORES}/{directory.name}/{number}/objects"
+        elif _is_shown(policy, host, store.path):
+            yield store.path, store.path
+
+
+def _is_shown(policy: Policy, host: Host, path: str) -> bool:
+    shown = [host.workdir.real, *(request.source for request in policy.mounts if request.dest == request.source)]
+    return any(mount_checks.covers(base, path) for base in shown)
+
+
+def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
+    """Return the rows of the git directories."""
+    repository = host.repository
+    if repository is not None:
+        yield from _checkout(host, repository)
+    parent = host.workdir.real.rpartition("/")[0]
+    if repository is not None and _can_be_empty(policy, host, parent):
+        yield Mount(parent, "closed", "nothing is lost in silence: git makes worktrees beside a project", role="git")
+    for own in plan_own(policy, host):
+        yield Mount(own.dest, "bind", "git, with a repository of the sandbox's own", own.own, role="git")
+    for found in _believed(host):
+        for directory in _directories(found):
+            yield from _objects(directory)
+    if host.repository is not None and not _why_not(host, host.repository):
+        for path in _missing_directories(policy, host):  # a mount cannot be renamed, and take the submodule with it
+            yield Mount(path, "bind", "holds a submodule that is not initialised outside", path, role="pin")
+        for row in _empty_submodules(policy, host):
+            source = f"{host.instance.directory}/{CHECKOUTS}/{row.name}"
+            yield Mount(row.path, "bind", "a submodule that is not initialised outside", source, role="git")
+    if host.worktrees is not None and not _is_open(policy):
+        path, identity = host.worktrees.path, host.worktrees.identity
+        yield Mount(path, "bind", "worktrees that the agent makes", path, pinned=identity, role="git")
+
+
+def _empty_submodules(policy: Policy, host: Host) -> Iterator[EmptySubmodule]:
+    """Yield the submodules that are not initialised; around them nothing is made where nothing may be."""
+    for row in host.empty_submodules:
+        if not row.above or not plan_protected.is_closed(policy, host, row.path):
+            yield row
+
+
+def _missing_directories(policy: Policy, host: Host) -> tuple[str, ...]:
+    """Return the directories around submodules that have to be made, outermost first."""
+    return tuple(dict.fromkeys(path for row in _empty_submodules(policy, host) for path in row.above))
+
+
+def _is_open(policy: Policy) -> bool:
+    """Return whether the directory that the client makes worktrees in is writable anyway."""
+    return any(tables_paths.WORKTREES.startswith(f"{request.name}/") for request in policy.allow)
+
+
+def _can_be_empty(policy: Policy, host: Host, parent: str) -> bool:
+    """Return whether nothing but mounts is in the directory above the project, and no program writes there."""
+    own = ("/bin", "/dev", "/etc", "/lib", "/nix", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
+    if parent in ("", "/tmp", host.home) or any(mount_checks.covers(place, parent) for place in own):
+        return False
+    return host.above is None and not any(mount_checks.covers(request.dest, parent) for request in policy.mounts)
+
+
+def _checkout(host: Host, repository: Repository) -> Iterator[Mount]:
+    if host.above is not None and not _why_not(host, repository):
+        reason = "the rest of the repository"
+        yield Mount(repository.root, "ro-bind", reason, repository.root, pinned=host.above.identity, role="git")
+    if repository.gitfile is not None and (repository.root == host.workdir.real or not _why_not(host, repository)):
+        dot = f"{repository.root}/.git"
+        yield Mount(dot, "ro-bind", "names the repository; may not name another", dot,
+                    pinned=repository.gitfile, role="git")  # fmt: skip
+
+
+def _objects(directory: GitDirectory) -> Iterator[Mount]:
+    for number, store in enumerate(directory.stores):
+        if store.borrowed:
+            continue
+        base = f"{STORES}/{directory.name}/{number}"
+        yield Mount(f"{base}/objects", "ro-bind", "objects of git", store.path, pinned=store.identity, role="git")
+        if store.chained:  # all of them stand in the own git directory
+            yield Mount(f"{base}/objects/info/alternates", "copy", "stores are named once", mode=0o444, role="git")
+        if store.lfs is not None:
+            large = f"{store.path.rpartition('/')[0]}/lfs"
+            yield Mount(f"{base}/lfs", "ro-bind", "large files of git", large, pinned=store.lfs, role="git")
+
+
+def stubs(policy: Policy, host: Host) -> Iterator[Stub]:
+    """Return what has to exist on the host so that something can be mounted there."""
+    if host.repository is None and host.empty_git:
+        yield Stub(f"{host.workdir.real}/.git", "directory")
+    yield from (Stub(path, "directory") for path in _missing_directories(policy, host))
+    yield from (Stub(row.path, "directory") for row in _empty_submodules(policy, host) if row.missing)
+    if host.worktrees is not None and host.worktrees.kind == "missing" and not _is_open(policy):
+        yield Stub(host.worktrees.path, "directory")
+
+
+def warnings(policy: Policy, host: Host) -> Iterator[str]:
+    """Say where git inside is not what it is outside."""
+    repository = host.repository
+    if repository is None:
+        return
+    problem = _why_not(host, repository)
+    if problem:
+        yield f"git does not work inside: {problem}"
+        return
+    if repository.root != host.workdir.real:
+        yield (
+            f"the repository starts above, at {repository.root}: the rest of it is read-only inside "
+            "(`--project repository` makes all of it the project)"
+        )
+    for found in _believed(host):
+        for store in found.directory.stores if found.directory else ():
+            if store.borrowed and not _is_shown(policy, host, store.path):
+                yield (
+                    f"git inside lacks the objects that this repository borrows from {store.path}: "
+                    f"let them in with `--mount-ro {store.path}`"
+                )
+        rows = (*host.git_user.rows, *(found.directory.rows if found.directory else ()))
+        if found is repository and signs(rows):
+            yield "commits made inside are not signed (commit.gpgsign): your keys stay outside"
+
+
+# Git over HTTPS inside: one host, one token, one helper of the sandbox's own (SEC-03).
+#
+# The host's helpers and their stores stay outside. The token is fetched when the user has agreed, and lies inside
+# beside a helper that answers for this host alone. If it comes from where a secret comes from that stays outside, it
+# is the placeholder.
+
+
+_SCRIPT = """\
+#!/bin/sh
+# Answers git for one host alone.
+[ "$1" = get ] || exit 0
+protocol= host= token=
+while IFS='=' read -r name value && [ -n "$name" ]; do
+  case $name in protocol) protocol=$value ;; host) host=$value ;; esac
+done
+[ "$protocol" = https ] && [ "$host" = {host} ] || exit 0
+IFS= read -r token <{file}
+printf '%s\\n' username={username} "password=$token"
+"""
+
+
+def plan_credential_mounts(credential: GitCredential, host: Host) -> Iterator[Mount]:
+    """Return the helper of the sandbox, and its token."""
+    if not host.git_token:
+        return
+    script = _SCRIPT.format(
+        host=_credential_quoted(credential.host),
+        username=_credential_quoted(credential.username),
+        file=_credential_quoted(GIT_TOKEN_FILE),
+    )
+    reason = f"lets git log in to {credential.host}, asked for with {credential.origin}"
+    yield Mount(GIT_HELPER, "file", reason, content=os.fsencode(script), mode=0o755)
+    yield Mount(GIT_TOKEN_FILE, "file", reason, mode=0o400, fetched=Fetched(_key(credential, host)))
+
+
+def _key(credential: GitCredential, host: Host) -> str:
+    """Return what the token is: where the same value stays outside, git gets the placeholder like everybody else."""
+    for secret in host.held_secrets:
+        if secret.source == credential.token:
+            if credential.host not in secret.places:
+                raise ClaudeboxError(
+                    f"`{credential.origin}` lets git log in to `{credential.host}` with a value that "
+                    f"`{secret.origin}` keeps out",
+                    hint=f"add `{credential.host}` to the hosts of `{secret.env}`",
+                )
+            return placeholder_key(secret.env)
+    return GIT_TOKEN
+
+
+def _credential_quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

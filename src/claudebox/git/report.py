@@ -1,0 +1,144 @@
+"""What came back from the agent's repositories, in a line or two; and what would, for those who look first."""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.base.console import shorten
+from claudebox.base.errors import ClaudeboxError
+from claudebox.git import private
+from claudebox.git import state as git_state
+from claudebox.git.refs import HEADS, TAGS, Move, merge_refs, remote_names
+from claudebox.git.sandbox import GitError, Limits
+from claudebox.git.sides import own_side, real_side
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from claudebox.git.importer import ImportResult
+    from claudebox.git.sandbox import Tools
+
+
+_SHORT = 7  # digits of a commit
+_MOST = 50  # names in a line
+_MOST_MOVED = 8  # refs that are named, branches that grew first
+_MOST_REFUSED = 500  # nobody can make them so many that one is overlooked: they come in lines of their own
+_MOST_COMMITS, _MOST_FILES = 20, 20
+
+
+def lines(done: Mapping[str, ImportResult], *, again: bool = False) -> list[str]:
+    """Return what came back from each repository, by its private directory; `again`: with what was said before."""
+    moved, rest = divide(done, again=again)
+    return [*([f"git: {', '.join(moved)}"] if moved else []), *rest]
+
+
+def divide(done: Mapping[str, ImportResult], *, again: bool = False) -> tuple[list[str], list[str]]:
+    """Return what became of branches, a few words each, and the lines that say the rest."""
+    moved, rest = [], []
+    for path, result in done.items():
+        layout = git_state.read_layout(path)
+        where = f"git ({layout.module})" if layout.depth else "git"
+        moved += [f"{layout.module}: {row}" if layout.depth else row for row in _moves(result.moved)]
+        rest += of_one(where, result.replace(told=()) if again else result, layout.only)
+    return moved, rest
+
+
+def of_one(where: str, result: ImportResult, only: str = "") -> list[str]:
+    """Return what there is to say about one repository, besides what became of its branches."""
+    found = []
+    if result.renamed:
+        why = "" if only else ": yours has moved too"
+        rows = [f"{name_of(name)} arrived as {name_of(other)}{why}" for name, other in result.renamed]
+        found.append(f"{where}: {_few(rows)}")
+    refused = [row for row in result.refused if row[0] not in result.told]
+    for reason in dict.fromkeys(reason for _, reason in refused):  # said once for all that have it
+        names = [name_of(name) for name, why in refused if why == reason]
+        stay = "stays" if len(names) == 1 else "stay"
+        found.append(f"{where}: {_few(names, _MOST_REFUSED)} {stay} inside: {shorten(reason, 160)}")
+    if result.removed:
+        names = [shorten(name, 80) for name in dict.fromkeys(result.removed)]
+        what = "removed from the git directory inside, where git would wait for them for ever"
+        found.append(f"{where}: pipes and the like {what}: {_few(names)}")
+    found += [f"{where}: {shorten(note, 300)}" for note in dict.fromkeys((*result.obeyed, *result.notes))]
+    return found
+
+
+def _moves(moves: Iterable[Move]) -> list[str]:
+    """Return what became of refs, from the first of several moves to the last; the branches that grew come first."""
+    first: dict[str, str] = {}
+    last: dict[str, str] = {}
+    commits: dict[str, int] = {}
+    for move in moves:
+        first.setdefault(move.name, move.old)
+        last[move.name] = move.new
+        commits[move.name] = commits.get(move.name, 0) + move.commits
+    grown = [name for name in last if commits[name] and first[name] and last[name] not in ("", first[name])]
+    rows = [f"{name_of(name)} +{_commits(commits[name])} ({_span(first[name], last[name])})" for name in grown]
+    rows += [f"{name_of(name)} new" for name in sorted(last) if last[name] and not first[name]]
+    for name, new in last.items():
+        if first[name] and not new:
+            rows.append(f"{name_of(name)} deleted (was {first[name][:_SHORT]})")
+        elif first[name] and new != first[name] and name not in grown:
+            rows.append(f"{name_of(name)} moved ({_span(first[name], new)})")
+    more = [f"{len(rows) - _MOST_MOVED} more branches and tags"] if len(rows) > _MOST_MOVED else []
+    return rows[:_MOST_MOVED] + more
+
+
+def _commits(count: int) -> str:
+    return f"{count} commit{'s' * (count != 1)}"
+
+
+def _span(old: str, new: str) -> str:
+    return f"{old[:_SHORT]}..{new[:_SHORT]}"
+
+
+def name_of(ref: str) -> str:
+    """Return a branch or tag as users call it."""
+    short = ref.removeprefix(HEADS)
+    return shorten(f"tag {ref.removeprefix(TAGS)}" if ref.startswith(TAGS) else short, 80)
+
+
+def _few(rows: list[str], most: int = _MOST) -> str:
+    more = f" and {len(rows) - most} more" if len(rows) > most else ""
+    return ", ".join(rows[:most]) + more
+
+
+def left(paths: Iterable[str]) -> list[str]:
+    """Return what is said where everything waits for `--import`."""
+    if all(git_state.settled(path) for path in paths):
+        return []
+    return ["git: what was done inside has not come back; `claudebox --import` brings it"]
+
+
+def preview(path: str, tools: Tools) -> list[str]:
+    """Return the commits and changed files that would come back, nothing if there are none."""
+    if git_state.settled(path):
+        return []
+    state, limits, rows = git_state.read_state(path), Limits(), []
+    layout = state.layout
+    private.remove_special(f"{path}/own")
+    try:
+        with own_side(tools, path, layout, limits) as agent, real_side(tools, path, layout, limits, "preview") as real:
+            for side in (agent, real):
+                side.begin_refs()
+                side.read_refs()
+            theirs = remote_names(layout.common, real.refs)
+            merged = merge_refs(
+                agent.refs, real.refs, state.refs(), agent.contains, remotes=lambda: theirs, only=layout.only
+            )
+            for move in (*merged.out, *merged.parted):
+                since = [f"^{value}" for value in sorted(set(real.refs.values()))]
+                rows.append(f"{name_of(move.name)}:" if move.new else f"{name_of(move.name)}: deleted")
+                if move.new:
+                    data = "\n".join([move.new, *since, ""]).encode()
+                    log = agent.box.git("log", "--stdin", "--format=%h %s", f"-n{_MOST_COMMITS}", data=data)
+                    rows += [f"  {row}" for row in log.decode("utf-8", "surrogateescape").split("\n") if row]
+                if move.new and move.old:
+                    changed = agent.box.git("diff", f"--stat-count={_MOST_FILES}", "--stat=100", move.old, move.new)
+                    rows += [f"  {row}" for row in changed.decode("utf-8", "surrogateescape").split("\n") if row]
+            if not rows and agent.head() != real.head():
+                rows.append(f"HEAD: {agent.head()[0]}")
+    except GitError as error:
+        raise ClaudeboxError(f"`{layout.common}`: {error}") from None
+    return [f"{os.path.basename(layout.work_tree)}:", *rows] if rows else []

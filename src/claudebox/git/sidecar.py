@@ -1,0 +1,484 @@
+"""The sidecar that follows git in both directions while a session runs, and brings everything back at its end (GIT-03).
+
+A commit or a switch inside shows on the host within a second, one on the host shows inside. The work is done in a
+process of its own, which is started when the session has lasted for a moment: a launch is not held up, a short session
+does not pay for it, and the user's terminal never waits for it but at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from claudebox.base import console, syscalls
+from claudebox.base.console import shorten
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import identify, list_names
+from claudebox.base.syscalls import signal, socket
+from claudebox.git import private as git_private
+from claudebox.git import state as git_state
+from claudebox.plan.bwrap import IGNORED_SIGNALS
+from claudebox.run.sidecars import Sidecar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Literal
+
+    from claudebox.git.importer import ImportResult
+    from claudebox.git.sandbox import Tools
+    from claudebox.plan.records import Plan
+
+    Import = Literal["auto", "ask", "manual"]
+
+
+_QUIET, _MOST_WAIT, _PAUSE = 0.2, 0.8, 1.0  # seconds: after the last event; after the first; between two imports
+_FIRST, _NEVER = 0.7, 3600.0  # after which it is started; after which the launcher need not look again
+_POLL = 2.0  # between two looks where nothing can be watched
+_MOST_WATCHES = 400
+_PATIENCE = 300.0  # seconds that the end may take
+_MOVED = "+ "  # begins lines of the child that say what became of a branch
+_LISTEN, _BELATED = 0.1, 0.5  # between two looks for signals; for so long Ctrl+C was meant for the agent
+_UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
+# Files whose change concerns the other side; besides everything below `refs`.
+_TOLD = ("HEAD", "packed-refs", "tables.list")
+_MAX_TEXT = 1 << 20
+
+
+class Follower(Sidecar):
+    """The process, from before the sandbox starts until everything has come back."""
+
+    title = "bringing commits back"
+
+    def __init__(
+        self,
+        repositories: tuple[str, ...],
+        tools: Callable[[], Tools],
+        session: str,
+        mode: Import,
+    ) -> None:
+        self._repositories, self._tools, self._session, self._mode = repositories, tools, session, mode
+        self._child = 0
+        self._line = -1
+        self._due = 0.0  # when the process is started
+        self._seen: dict[str, str] = {}  # the stamps at the start
+        self._host: dict[str, str] = {}  # and those of the real repositories
+
+    def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
+        """Write down what both sides are like."""
+        self._seen = {path: git_state.read_state(path).seen for path in self._repositories}
+        self._host = {path: git_state.stamp_host(path) for path in self._repositories}
+        for path in self._repositories:
+            try:
+                git_private.remove(f"{path}/old")  # what set-up has replaced, now that nobody waits
+            except OSError:  # another session does it, or the next set-up
+                continue
+
+    def attach(self, payload: int) -> None:  # noqa: ARG002 - a sidecar is told; this one has nothing to do with it
+        """Take the time: the sandbox is complete."""
+        self._due = time.monotonic() + _FIRST
+
+    def look(self) -> float:
+        """Start the process when it is time; return in how many seconds to look again."""
+        left = self._due - time.monotonic()
+        if self._child or left > 0:
+            return _NEVER if self._child else left
+        self._start(following=True)
+        return _NEVER
+
+    def _start(self, *, following: bool) -> None:
+        from claudebox.base import process
+
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._line, line = ours.detach(), theirs.detach()
+
+        def body() -> None:
+            work = _Following(line, self._repositories, self._tools(), self._session, self._mode)
+            work.run(self._host) if following else work.serve()
+
+        try:
+            self._child = process.fork(body, (line,))
+        except OSError:
+            os.close(self._line)
+            raise
+        finally:
+            os.close(line)
+
+    def finish(self) -> tuple[str, ...]:
+        """Bring everything back, after a question if that is wanted, and say what came."""
+        if not self._due:
+            return ()
+        try:
+            return () if self._is_untouched() else self._finish()
+        finally:
+            if self._child:
+                from claudebox.base import process
+
+                process.end(self._child)
+                self._child = 0
+                os.close(self._line)
+
+    def _is_untouched(self) -> bool:
+        """Return whether nothing has happened in any repository; then nobody has to be asked."""
+        return all(
+            git_state.read_state(path).seen == seen and git_state.settled(path) for path, seen in self._seen.items()
+        )
+
+    def _finish(self) -> tuple[str, ...]:
+        if not self._child:
+            self._start(following=False)
+        if self._mode == "manual":
+            return self._ask(b"left\n")
+        if self._mode == "ask":
+            found = self._ask(b"show\n")
+            if not found:
+                return ()
+            console.write(console.clean(line) for line in found)
+            try:
+                agreed = console.confirm("Bring these commits into your repository? [Y/n] ", default=True)
+            except ClaudeboxError:
+                agreed = False
+            if not agreed:
+                return ("git: nothing was brought back; `claudebox --import` does it",)
+        lines = self._ask(b"end\n")
+        self.moved = tuple(line.removeprefix(_MOVED) for line in lines if line.startswith(_MOVED))
+        return tuple(line for line in lines if not line.startswith(_MOVED))
+
+    def _ask(self, word: bytes) -> tuple[str, ...]:
+        """Send a word and return the lines of the answer."""
+        import select
+
+        try:
+            os.write(self._line, word)
+        except OSError:
+            pass  # it has ended, which the answer says
+        answer, begun = b"", time.monotonic()
+        while not answer.endswith(b"\0") and len(answer) < _MAX_TEXT:
+            if not select.select([self._line], [], [], _LISTEN)[0]:
+                passed = time.monotonic() - begun
+                if _is_asked_to_end(belated=passed < _BELATED):
+                    return ("git: bringing back was interrupted; `claudebox --import` goes on with it",)
+                if passed > _PATIENCE:
+                    return ("git: bringing back takes too long; `claudebox --import` goes on with it",)
+                continue
+            piece = os.read(self._line, 65536)
+            if not piece:
+                return ("git: the process that brings back has ended; `claudebox --import` goes on with it",)
+            answer += piece
+        return tuple(line for line in answer[:-1].decode("utf-8", "surrogateescape").split("\n") if line)
+
+
+def _is_asked_to_end(*, belated: bool) -> bool:
+    """Take a signal that waits, if one does, and return whether it ends us; all are blocked since the session began."""
+    endings = [number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    found = signal.sigtimedwait(endings, 0)
+    return found is not None and not (belated and found.si_signo == signal.SIGINT)
+
+
+class _Following:
+    """In the process: what is watched, and what has come back so far."""
+
+    def __init__(self, line: int, repositories: tuple[str, ...], tools: Tools, session: str, mode: Import) -> None:
+
+        self._line, self._tools, self._session, self._mode = line, tools, session, mode
+        self._repositories = repositories
+        self._watcher = Watcher()
+        self._complete = False
+        self._stamps: dict[str, str] = {}  # of both sides, where not everything can be watched
+        self._done: dict[str, ImportResult] = {}
+
+    def serve(self) -> None:
+        """Do what the launcher asks for, and no more: the session is over."""
+        while self._answer(self._hear()):
+            pass
+
+    def run(self, host: dict[str, str]) -> None:
+        """Follow until the end is asked for, or the launcher has gone; `host` is what was there at the start."""
+        import select
+
+        self._complete = self._watch()
+        for path in self._repositories:
+            if not git_state.settled(path) or git_state.stamp_host(path) != host[path]:
+                self._import(path)  # it happened before anything was watched
+        first = last = 0.0  # of events that nothing has been done about
+        imported = 0.0
+        while True:
+            now = time.monotonic()
+            due = min(last + _QUIET, first + _MOST_WAIT) if first else now + _POLL if not self._complete else 0.0
+            due = max(due, imported + _PAUSE) if due else 0.0
+            heard = [self._line, *([self._watcher.descriptor] if self._watcher.descriptor >= 0 else [])]
+            ready = select.select(heard, [], [], max(0.0, due - now) if due else None)[0]
+            if self._line in ready:
+                word = self._hear()
+                if not self._answer(word):
+                    return
+                continue
+            if ready:
+                if self._concerned():
+                    last = time.monotonic()
+                    first = first or last
+                continue
+            polled, first = not first, 0.0
+            for path in self._repositories:
+                seen = git_state.stamp_host(path) + git_state.stamp_own(path)
+                if not polled or not seen or seen != self._stamps.get(path):
+                    self._import(path)
+                    self._stamps[path] = git_state.stamp_host(path) + git_state.stamp_own(path)
+            imported = time.monotonic()
+
+    def _watch(self) -> bool:
+        """Watch both sides of every repository; return whether that is all that has to be watched."""
+        complete = True
+        for path in self._repositories:
+            layout = git_state.read_layout(path)
+            for directory in (f"{path}/own", layout.common):
+                places = {directory, os.path.normpath(f"{directory}/{layout.checkout}")}
+                for place in places:
+                    complete &= self._watcher.watch(place)
+                    self._watcher.watch(f"{place}/reftable")
+                complete &= self._watcher.watch_below(f"{directory}/refs", _MOST_WATCHES)
+        return complete
+
+    def _concerned(self) -> bool:
+        """Read all events and return whether one of them concerns the other side."""
+        concerned = again = False
+        for directory, name, is_directory in self._watcher.events():
+            again |= is_directory
+            concerned |= not name.endswith(".lock") and ("/refs" in directory or is_directory or name in _TOLD)
+        if again:
+            self._complete = self._watch()
+        return concerned
+
+    def _import(self, path: str) -> None:
+        from claudebox.git import importer
+
+        if any(os.path.lexists(f"{path}/own/{name}") for name in _UNFINISHED):
+            return  # HEAD moves to and fro; the end of it is an event
+
+        def bring(path: str) -> None:
+            result = importer.bring_back(path, self._tools, self._session, outward=self._mode == "auto")
+            self._done[path] = importer.join(self._done[path], result) if path in self._done else result
+
+        self._attempt(path, bring)
+
+    def _end(self, path: str) -> None:
+        from claudebox.git import importer
+
+        with git_state.Alone(path) as final:
+            done = importer.finish(path, self._tools, self._session, final=final)
+        for module, result in done.items():
+            self._done[module] = importer.join(self._done[module], result) if module in self._done else result
+
+    def _attempt(self, path: str, action: Callable[[str], None]) -> None:
+        from claudebox.git import importer
+
+        try:
+            action(path)
+        except (ClaudeboxError, OSError) as error:
+            said = error.message if isinstance(error, ClaudeboxError) else git_state.describe_error(error, path)
+            before = self._done.get(path, importer.ImportResult())
+            self._done[path] = before.replace(refused=(), notes=(said,))
+
+    def _answer(self, word: bytes) -> bool:
+        """Do what the launcher asks for; return whether to go on."""
+        from claudebox.git import report as git_report
+
+        lines: list[str] = []
+        if word.startswith(b"end"):
+            for path in self._repositories:
+                if not git_state.settled(path):
+                    self._attempt(path, self._end)
+            moved, rest = git_report.divide(self._done)
+            lines = [*(f"{_MOVED}{row}" for row in moved), *rest]
+        elif word.startswith(b"show"):
+            lines = [line for path in self._repositories for line in git_report.preview(path, self._tools)]
+        elif word.startswith(b"left"):
+            lines = git_report.left(self._repositories)
+        else:
+            return False
+        text = "\n".join(lines).replace("\0", "")
+        view = memoryview(text.encode("utf-8", "surrogateescape")[: _MAX_TEXT - 1] + b"\0")
+        while view:
+            view = view[os.write(self._line, view) :]
+        return word.startswith(b"show")
+
+    def _hear(self) -> bytes:
+        try:
+            return os.read(self._line, 64)
+        except OSError:
+            return b""
+
+
+# Git for one session: what a killed one has left comes back, the git directories are made, a sidecar follows them.
+
+
+def follow(plan: Plan) -> Follower:
+    """Return the sidecar that brings back what is done inside."""
+    return Follower(_repositories(plan), lambda: _tools(plan), _name(), plan.policy.git_import)
+
+
+def set_up(plan: Plan) -> list[int]:
+    """Make the git directories; they are in use while the descriptors that are returned are open."""
+    for own in plan.git:
+        if own.real:
+            git_private.find_moved(own)
+    for private in dict.fromkeys((*_repositories(plan), *_left(plan))):
+        if git_state.is_known(private) and not git_state.settled(private):
+            with git_state.Alone(private) as final:
+                if final:
+                    _recover(plan, private)
+    held = [git_private.set_up(own, git_state.settled) for own in plan.git if own.real]
+    for own in plan.git:
+        if own.real and own.ref_format != "files":
+            _read_base(plan, own.private)
+    return held
+
+
+def _read_base(plan: Plan, private: str) -> None:
+    """Let git say which refs both sides start with, where they are kept in a format that only git reads."""
+    from claudebox.git import importer
+
+    try:
+        importer.read_base(private, _tools(plan))
+    except ClaudeboxError as error:
+        console.warn(f"git: {error.message}")
+
+
+def adopt(plan: Plan) -> tuple[list[str], list[str]]:
+    """Take over a repository that the agent has made where there was none; return its branches, and what to know."""
+    for own in plan.git:
+        if own.real or not os.path.lexists(f"{own.own}/HEAD"):
+            continue
+        from claudebox.git import importer
+        from claudebox.git import report as git_report
+
+        with git_state.Alone(own.private) as final:
+            if not final:
+                continue
+            pinned = next((row.pinned for row in plan.mounts if row.source == own.worktree and row.pinned), None)
+            if pinned not in (None, identify(own.worktree)):
+                place = shorten(own.worktree, 200)
+                return [], [f"git: a repository was made inside, and stays there: `{place}` was replaced or moved"]
+            git_private.write_layout(own)
+            if plan.policy.git_import != "auto":
+                return [], ["git: a repository was made inside; `claudebox --import` brings it here"]
+            try:
+                return git_report.divide(importer.adopt(own.private, _tools(plan), _name()))
+            except ClaudeboxError as error:
+                return [], [f"git: {error.message}"]
+            except OSError as error:
+                return [], [f"git: {git_state.describe_error(error, own.private)}; `claudebox --import` goes on"]
+    return [], []
+
+
+def _left(plan: Plan) -> Iterator[str]:
+    """Yield what is kept for repositories under earlier names, and for one that was being adopted."""
+    for directory in dict.fromkeys(os.path.dirname(own.private) for own in plan.git):
+        for name in list_names(directory):
+            private = f"{directory}/{name}"
+            if git_state.has_state(private) and os.path.lexists(git_state.read_layout(private).common):
+                yield private
+
+
+def _recover(plan: Plan, private: str) -> None:
+    """Bring back what a session has left that was killed."""
+    from claudebox.git import importer
+    from claudebox.git import report as git_report
+
+    try:
+        outward = plan.policy.git_import == "auto"
+        if outward:
+            done = importer.finish(private, _tools(plan), _name())
+        else:
+            done = {private: importer.bring_back(private, _tools(plan), _name(), outward=False, final=True)}
+    except ClaudeboxError as error:
+        console.warn(f"git: {error.message}")
+    except OSError as error:
+        console.warn(f"git: {git_state.describe_error(error, private)}")
+    else:
+        for line in git_report.lines(done):
+            console.note(line)
+
+
+def _repositories(plan: Plan) -> tuple[str, ...]:
+    """Return what is kept for each repository, submodules before what is around them."""
+    rows = sorted((own for own in plan.git if own.real), key=lambda own: -own.place.count("modules/"))
+    return tuple(own.private for own in rows)
+
+
+def _tools(plan: Plan) -> Tools:
+    from claudebox.git.sandbox import Tools
+
+    path = next((row.value for row in plan.variables if row.name == "PATH"), "/usr/bin:/bin")
+    return Tools(plan.bwrap, path, plan.seccomp)
+
+
+def _name() -> str:
+    return time.strftime("%Y%m%d-%H%M%S")
+
+
+# Hear of changes in directories: inotify by its system calls, for the few directories of a git repository.
+#
+# What it reports means "look again" and nothing more: a directory that is made and filled at once is missed, and a
+# hostile owner of a directory can say whatever it likes.
+
+
+_NONBLOCK, _CLOEXEC = 0o4000, 0o2000000
+_CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x8, 0x40, 0x80, 0x100, 0x200
+_ONLY_DIRECTORY, _NO_FOLLOW = 0x01000000, 0x02000000
+_IS_DIRECTORY = 0x40000000
+_MASK = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _ONLY_DIRECTORY | _NO_FOLLOW
+_HEADER = 16
+
+
+class Watcher:
+    """Directories under watch; `descriptor` becomes readable when something happened."""
+
+    def __init__(self) -> None:
+        self.descriptor = syscalls.call("inotify_init1", _NONBLOCK | _CLOEXEC)
+        self._watched: dict[str, int] = {}
+
+    def watch(self, path: str) -> bool:
+        """Watch a directory, but no link to one; return whether that is possible."""
+        return self._add(path, _MASK)
+
+    def watch_names(self, path: str) -> bool:
+        """Watch which names come and go in a directory, and not who writes; return whether that is possible."""
+        return self._add(path, _MASK & ~_CLOSE_WRITE)
+
+    def _add(self, path: str, mask: int) -> bool:
+        if self.descriptor < 0:
+            return False
+        number = syscalls.call("inotify_add_watch", self.descriptor, os.fsencode(path) + b"\0", mask)
+        if number >= 0:
+            self._watched[path] = number
+        return number >= 0
+
+    def watch_below(self, path: str, most: int) -> bool:
+        """Watch a directory and those in it, up to so many; return whether all are."""
+        waiting, count = [path], 0
+        while waiting:
+            directory = waiting.pop()
+            count += 1
+            if count > most or not self.watch(directory):
+                return False
+            try:
+                with os.scandir(directory) as entries:
+                    waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            except OSError:
+                continue
+        return True
+
+    def events(self) -> Iterator[tuple[str, str, bool]]:
+        """Yield what has happened: the directory, the name in it, and whether that is a directory itself."""
+        names = {number: path for path, number in self._watched.items()}
+        while True:
+            try:
+                data = os.read(self.descriptor, 65536)
+            except OSError:
+                return
+            while len(data) >= _HEADER:
+                number, mask, size = (int.from_bytes(data[at : at + 4], "little") for at in (0, 4, 12))
+                name = os.fsdecode(data[_HEADER : _HEADER + size].rstrip(b"\0"))
+                data = data[_HEADER + size :]
+                yield names.get(number, ""), name, bool(mask & _IS_DIRECTORY)

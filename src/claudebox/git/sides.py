@@ -1,0 +1,399 @@
+"""The two sides of an import, each behind a sandbox: what the agent's repository has, what the real one has.
+
+The agent's is composed of links to its refs, HEAD and index, so that none of its configuration, hooks or grafts is
+there to be read. Over the real one's configuration a generated one is mounted, and its hooks are read-only.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from claudebox.base.console import shorten
+from claudebox.base.files import mode_of, read_small, write_all
+from claudebox.git import private
+from claudebox.git import state as git_state
+from claudebox.git.refs import HEX, IndexRow, Move, put
+from claudebox.git.sandbox import GitError, GitSandbox
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
+
+    from claudebox.git.sandbox import Limits, Tools
+    from claudebox.git.state import Layout
+
+
+_EMPTY_TREES = {
+    "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+# Faults of objects that honest old history has; an agent may fetch such.
+_FORGIVEN = (
+    "badEmail", "badTimezone", "missingNameBeforeEmail", "missingSpaceBeforeDate", "missingSpaceBeforeEmail",
+    "zeroPaddedDate", "zeroPaddedFilemode",
+)  # fmt: skip
+_READ_ONLY = ("hooks", "info", "lfs", "modules")  # of the real one, while it takes objects in
+_REFS = (
+    "git", "for-each-ref", "--format=%(objectname) %(refname) %(symref)", "refs/heads", "refs/tags", "refs/remotes",
+    "refs/claudebox",
+)  # fmt: skip
+_LINKED = ("refs", "packed-refs", "shallow", "reftable")
+_SHARED_INDEX = "sharedindex."
+_MOST_REFS = 1 << 17
+REPLACED = "it was replaced or moved since the session began: commits stay inside"
+
+
+class Side:
+    """A repository in its sandbox."""
+
+    def __init__(self, box: GitSandbox, layout: Layout, git_dir: str, head: str = "HEAD") -> None:
+        self.box = box
+        self._layout = layout
+        self._git_dir = git_dir  # as the host calls it
+        self._head = head  # as its git calls the HEAD of the checkout
+        self.repository = layout.common
+        self.refs: dict[str, str] = {}
+        self.carriers: list[str] = []  # refs that lead to what no branch does, while it is taken in
+        self.empty_tree = _EMPTY_TREES[layout.object_format]
+
+    def __enter__(self) -> Self:
+        """Stay open."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the sandbox."""
+        self.box.__exit__()
+
+    @property
+    def carrier(self) -> str:
+        """Return where refs lie that lead to what no branch does while it is taken in; each checkout has its own."""
+        return f"refs/claudebox/{'carrier' if self._layout.checkout == '.' else self._layout.checkout}/"
+
+    def put(self, move: Move) -> None:
+        """Take up that a ref has moved."""
+        put(self.refs, move)
+
+    def drop_carriers(self) -> None:
+        """Remove the refs that lead to what no branch does; each is in its place by now, or is not wanted."""
+        if self.carriers:
+            self.box.ask("update-ref", "--stdin", data="".join(f"delete {name}\n" for name in self.carriers).encode())
+        try:
+            os.rmdir(f"{self.repository}/{os.path.dirname(self.carrier)}")
+            os.rmdir(f"{self.repository}/refs/claudebox")
+        except OSError:
+            return
+
+    def begin_refs(self) -> None:
+        """Start to read the refs; `read_refs` goes on."""
+        self.box.begin(*_REFS)
+
+    def read_refs(self) -> None:
+        """Take up branches, tags and remote-tracking branches; none that is only another name of one."""
+        if self.box.wait():
+            raise GitError(self.box.message() or "git for-each-ref failed")
+        self.refs, self.carriers = {}, []
+        for row in self.box.output().decode("utf-8", "surrogateescape").split("\n"):
+            value, _, rest = row.partition(" ")
+            name, _, symbolic = rest.partition(" ")
+            if name.startswith(self.carrier):
+                self.carriers.append(name)
+            elif name and not symbolic and self.is_id(value) and not name.startswith("refs/claudebox/"):
+                self.refs[name] = value
+
+    def is_id(self, text: str) -> bool:
+        """Return whether a text is the full name of an object."""
+        return len(text) == len(_EMPTY_TREES[self._layout.object_format]) and HEX.issuperset(text)
+
+    def head(self) -> tuple[str, str]:
+        """Return the text of HEAD, and the commit that it leads to if there is one."""
+        if self._layout.ref_format == "files":
+            text = os.fsdecode(read_small(f"{self._git_dir}/HEAD", limit=4096) or b"").rstrip("\n")
+        else:
+            name = os.fsdecode(self.box.ask("symbolic-ref", "-q", self._head) or b"").strip("\n")
+            commit = os.fsdecode(self.box.ask("rev-parse", "-q", "--verify", self._head) or b"").strip("\n")
+            text = f"ref: {name}" if name else commit
+        if text.startswith("ref: "):
+            text = f"ref: {text[5:].strip()}"
+            return text, self.refs.get(text[5:], "")
+        return (text, text) if self.is_id(text) else ("", "")
+
+    def lacks(self, ids: Iterable[str]) -> list[str]:
+        """Return those of some objects that are not there."""
+        data = "".join(f"{value}\n" for value in ids).encode()
+        found = self.box.git("cat-file", "--batch-check", data=data) if data else b""
+        return [row.split(" ")[0] for row in found.decode("ascii", "replace").split("\n") if row.endswith(" missing")]
+
+    def contains(self, tip: str, commit: str) -> bool:
+        """Return whether the history of one commit contains another."""
+        return self.box.ask("merge-base", "--is-ancestor", commit, tip) is not None
+
+
+def parse_rows(raw: bytes) -> dict[bytes, IndexRow] | None:
+    """Return the rows of a `diff --raw -z`; None if something in it is not merged, or not a row at all."""
+    found: dict[bytes, IndexRow] = {}
+    words = raw.split(b"\0")
+    for head, path in zip(words[0::2], words[1::2], strict=False):
+        parts = head.decode("ascii", "replace").removeprefix(":").split(" ")
+        if len(parts) != 5 or parts[4][:1] not in "AMDT":
+            return None
+        found[path] = IndexRow(parts[1], parts[3], parts[0], parts[2])
+    return found
+
+
+def own_side(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
+    """Open the agent's repository to be read, with objects of the real one."""
+    own = f"{path}/own"
+    git_dir = os.path.normpath(f"{own}/{layout.checkout}")
+    names = _examine(own, git_dir)
+    stores = _places(layout)
+    links = [(f"/own/{name}", f"/g/{name}") for name in (*_LINKED, *names)]
+    links.append((os.path.normpath(f"/own/{layout.checkout}/index"), "/g/index"))
+    head = os.path.normpath(f"{layout.checkout}/HEAD")
+    if layout.ref_format != "files" and layout.checkout != ".":  # a linked worktree has refs in tables of its own
+        links.append((f"/own/{layout.checkout}/reftable", f"/g/{layout.checkout}/reftable"))
+        links.append((f"/own/{layout.checkout}/refs", f"/g/{layout.checkout}/refs"))
+    private.remove(f"{path}/scratch")
+    os.makedirs(f"{path}/scratch/objects")
+    mounts = (
+        "--ro-bind", own, "/own", *_read_only(layout.stores, stores), "--bind", f"{path}/scratch", "/scratch",
+        "--dir", "/g",
+        *(word for row in links for word in ("--symlink", *row)),
+    )  # fmt: skip
+    environ = {
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(("/own/objects", *stores)),
+        "GIT_DIR": "/g",
+        "GIT_OBJECT_DIRECTORY": "/scratch/objects",
+    }
+    config = _format(layout) + "[core]\n\tcommitGraph = false\n\tmultiPackIndex = false\n[pack]\n\tthreads = 2\n"
+    files = {"/g/config": config.encode(), "/g/HEAD": b"ref: refs/heads/none\n"}  # HEAD is read by hand
+    return Side(GitSandbox(tools, mounts, environ, path, limits, files), layout, git_dir, head)
+
+
+def _examine(own: str, git_dir: str) -> list[str]:
+    """Refuse what would lead bwrap away, or make git wait for ever; return the parts of a split index."""
+    if not _is_directory(own) or not _is_directory(f"{own}/refs"):
+        raise GitError(f"`{own}` is no git directory any more: move it away, and the next launch makes one")
+    for name in (f"{own}/packed-refs", f"{git_dir}/index", f"{git_dir}/HEAD"):
+        if mode_of(name) and not stat.S_ISREG(mode_of(name)):
+            raise GitError(f"`{name}` is not a regular file: remove it")
+    waiting, count = [f"{own}/refs"], 0
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as found:
+                entries = list(found)
+        except OSError:  # it has gone meanwhile, or is too deep for a ref
+            continue
+        for entry in entries:
+            count += 1
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+            elif not entry.is_file(follow_symlinks=False) or count > _MOST_REFS:
+                raise GitError(f"`{shorten(entry.path, 200)}` is not a regular file, or there are too many refs")
+    return [name for name in os.listdir(own) if name.startswith(_SHARED_INDEX)]
+
+
+def own_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
+    """Open the agent's repository to be written: all that its sandbox can write is the agent's already."""
+    own = f"{path}/own"
+    if not _is_directory(own):
+        raise GitError(f"`{own}` is not a directory")
+    stores = _places(layout)
+    synced = ("--ro-bind", f"{path}/synced", "/synced")
+    mounts = ("--bind", own, "/own", *synced, *_read_only(layout.stores, stores))
+    environ = {
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(stores),
+        "GIT_CONFIG_COUNT": "3",
+        "GIT_CONFIG_KEY_0": "core.hooksPath",
+        "GIT_CONFIG_KEY_1": "core.fsmonitor",
+        "GIT_CONFIG_KEY_2": "core.bare",
+        "GIT_CONFIG_VALUE_0": "/dev/null",
+        "GIT_CONFIG_VALUE_1": "false",
+        "GIT_CONFIG_VALUE_2": "false",
+        "GIT_COMMITTER_EMAIL": "host@claudebox",
+        "GIT_COMMITTER_NAME": "host",
+        "GIT_DIR": os.path.normpath(f"/own/{layout.checkout}"),
+    }
+    return Side(GitSandbox(tools, mounts, environ, path, limits), layout, own)
+
+
+def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: str, held: int = -1) -> Side:
+    """Open the real repository, which runs nothing of its own here, under the lock that is `held`."""
+    mounts = real_mounts(layout)
+    if held >= 0:
+        mounts += ("--bind", f"{path}/synced", "/synced")
+    environ = {
+        "GIT_COMMITTER_EMAIL": "session@claudebox",
+        "GIT_COMMITTER_NAME": f"claudebox {session}",
+        "GIT_DIR": layout.git_dir,
+    }
+    files = {f"{layout.common}/config": _real_config(layout, limits).encode()}
+    side = Side(GitSandbox(tools, mounts, environ, path, limits, files, held), layout, layout.git_dir)
+    try:
+        _check_mounted(side.box, layout)
+    except GitError:
+        side.box.__exit__()
+        raise
+    return side
+
+
+def _check_mounted(box: GitSandbox, layout: Layout) -> None:
+    """Refuse another git directory than that of the session: bwrap has found it by its name."""
+    if layout.identities:
+        if box.run("stat", "-c", "%d:%i", "--", layout.common):
+            raise GitError(box.message() or "it cannot be examined")
+        if git_state.is_replaced(layout, box.output().decode("ascii", "replace").strip()):
+            raise GitError(REPLACED)
+
+
+def real_mounts(layout: Layout) -> tuple[str, ...]:
+    """Return what makes a real repository writable, without what it could be made to execute."""
+    if git_state.is_replaced(layout):
+        raise GitError(REPLACED)
+    for part in ("config", "objects"):
+        if not _is_plain(f"{layout.common}/{part}"):
+            raise GitError(f"`{layout.common}/{part}` is a link, or is missing")
+    held = tuple(f"{layout.common}/{part}" for part in _READ_ONLY)
+    held = tuple(part for part in held if _is_plain(part))
+    return (
+        *_read_only(layout.stores[1:], layout.stores[1:]), "--bind", layout.common, layout.common,
+        *_read_only(held, held),
+    )  # fmt: skip
+
+
+def _real_config(layout: Layout, limits: Limits) -> str:
+    """Return what stands in for the configuration of the real repository."""
+    promisor = ""
+    if any(name.endswith(".promisor") for name in os.listdir(f"{layout.common}/objects/pack")):
+        promisor = '[remote "claudebox"]\n\tpromisor = true\n\turl = /nonexistent\n'
+    forgiven = "".join(f'[receive "fsck"]\n\t{name} = ignore\n' for name in _FORGIVEN)
+    return (
+        f"{_format(layout)}[core]\n\thooksPath = /dev/null\n\tlogAllRefUpdates = true\n\tfsyncMethod = batch\n"
+        "\tpreloadIndex = false\n\talternateRefsCommand = true\n"  # no files to look at, no refs of other stores
+        "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+        "[receive]\n\tfsckObjects = true\n\tdenyCurrentBranch = ignore\n\tdenyDeleteCurrent = ignore\n"
+        "\tautogc = false\n\tupdateServerInfo = false\n\tunpackLimit = 200\n"
+        f"\tmaxInputSize = {limits.size}\n{forgiven}{promisor}"
+    )
+
+
+def _format(layout: Layout) -> str:
+    extensions = ""
+    if layout.object_format != "sha1":
+        extensions += f"\tobjectFormat = {layout.object_format}\n"
+    if layout.ref_format != "files":
+        extensions += f"\trefStorage = {layout.ref_format}\n"
+    version = f"[core]\n\trepositoryFormatVersion = {int(bool(extensions))}\n\tbare = false\n"
+    return version + (f"[extensions]\n{extensions}" if extensions else "")
+
+
+def _places(layout: Layout) -> tuple[str, ...]:
+    """Return where the stores of objects are in sandboxes: names that need no quoting."""
+    return tuple(f"/objects/{number}" for number in range(len(layout.stores)))
+
+
+def _read_only(sources: tuple[str, ...], places: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word for row in zip(sources, places, strict=True) for word in ("--ro-bind", *row))
+
+
+def _is_plain(path: str) -> bool:
+    """Return whether a file or directory is there that is no link."""
+    return stat.S_ISREG(mode_of(path)) or _is_directory(path)
+
+
+def _is_directory(path: str) -> bool:
+    return stat.S_ISDIR(mode_of(path))
+
+
+# Hand objects from one sandbox to the other: a pack made in the first, a request to `git receive-pack` in the second.
+#
+# `receive-pack` is git's own way to take data of strangers: quarantine, fsck, connectivity, compare-and-swap, and an
+# answer for each ref. Without `atomic`, each ref stands alone.
+
+
+MOVED_MEANWHILE = "it moved meanwhile"
+_CAPABILITIES = "report-status delete-refs ofs-delta object-format="
+_PACK = ("git", "pack-objects", "--revs", "--stdout", "-q", "--delta-base-offset")
+_MOST_ALONE = 50  # refs that are tried one by one after a pack was refused as a whole
+_LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "reference already")
+
+
+def send(agent: Side, real: Side, moves: list[Move], carried: set[str], *, alone: bool = False) -> dict[str, str]:
+    """Send refs, and objects that none of them leads to; return for each ref or object why it was refused, or nothing.
+
+    A ref of ours leads to each such object until `drop_carriers`.
+    """
+    lacking = real.lacks(sorted(carried))
+    first = len(real.carriers)
+    carriers = [Move(f"{real.carrier}{first + number}", "", value) for number, value in enumerate(lacking)]
+    request = [*moves, *carriers]
+    if not request:
+        return {}
+    wanted = [move.new for move in request if move.new]
+    known = sorted(set(real.refs.values()))
+    words = "".join(f"{value}\n" for value in (*wanted, *(f"^{value}" for value in known))).encode()
+    answers: dict[str, str] = {}
+    if agent.box.run(*_PACK, data=words):
+        failure = agent.box.message() or "its objects cannot be packed"
+    else:
+        failure, answers = _receive(agent, real, request)
+    real.carriers += [move.name for move in carriers if not failure and not answers.get(move.name)]
+    if failure and not alone and len(request) > 1:
+        # One bad object would keep everything else inside.
+        answers = {}
+        for move in moves[:_MOST_ALONE]:
+            answers |= send(agent, real, [move], set(), alone=True)
+        for value in lacking:
+            answers |= send(agent, real, [], {value}, alone=True)
+        return {name: answers.get(name, failure) for name in (*(move.name for move in moves), *lacking)}
+    said = {move.name: failure or answers.get(move.name, "git did not say why") for move in request}
+    return {move.name: said[move.name] for move in moves} | {move.new: said[move.name] for move in carriers}
+
+
+def _receive(agent: Side, real: Side, request: list[Move]) -> tuple[str, dict[str, str]]:
+    """Return why the whole of it failed, or what became of each ref."""
+    zero = "0" * max(len(value) for move in request for value in (move.old, move.new))
+    object_format = "sha256" if len(zero) == 64 else "sha1"
+    entry = real.box.input_file
+    os.ftruncate(entry, 0)
+    os.lseek(entry, 0, os.SEEK_SET)
+    for number, move in enumerate(request):
+        row = f"{move.old or zero} {move.new or zero} {move.name}".encode("utf-8", "surrogateescape")
+        if number == 0:
+            row += f"\0{_CAPABILITIES}{object_format}".encode()
+        write_all(entry, b"%04x" % (len(row) + 4) + row)
+    write_all(entry, b"0000")
+    if any(move.new for move in request):
+        _copy(agent.box.output_file, entry)
+    real.box.go_on("git", "receive-pack", "--stateless-rpc", real.repository)
+    answers: dict[str, str] = {}
+    failure = "git receive-pack gave no answer"
+    for row in _packets(real.box.output()):
+        word, _, rest = row.decode("utf-8", "surrogateescape").rstrip("\n").partition(" ")
+        name, _, reason = rest.partition(" ")
+        if word == "unpack":
+            failure = "" if rest == "ok" else f"{real.box.message() or rest}"
+        elif word == "ok":
+            answers[name] = ""
+        elif word == "ng":
+            answers[name] = MOVED_MEANWHILE if reason.startswith(_LOST_RACES) else reason or "refused"
+    return failure, answers
+
+
+def _packets(data: bytes) -> list[bytes]:
+    rows = []
+    while len(data) >= 4:
+        size = int(data[:4], 16)
+        rows.append(data[4 : max(size, 4)])
+        data = data[max(size, 4) :]
+    return rows
+
+
+def _copy(source: int, target: int) -> None:
+    offset, size = 0, os.fstat(source).st_size
+    while offset < size:
+        done = os.sendfile(target, source, offset, min(size - offset, 1 << 26))
+        if not done:
+            return
+        offset += done

@@ -1,0 +1,1 @@
+"""What this machine is like, read once before anything is decided."""

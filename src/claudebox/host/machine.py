@@ -1,0 +1,293 @@
+"""How this distribution is laid out: /usr or a store, which parts of /etc, where the certificates are."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+
+from claudebox import build_paths
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import Closing, mode_of, read_small, real_path
+from claudebox.base.records import Value
+from claudebox.host import programs
+from claudebox.host.records import Submount
+from claudebox.tables import paths as tables_paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from claudebox.host.paths import Examiner
+    from claudebox.host.records import PathFact
+
+
+_PT_INTERP = 3  # kind of an ELF program header
+
+
+def roots() -> tuple[tuple[str, str], ...]:
+    """Return /bin and its like: the target of a link, or nothing for a directory."""
+    rows = []
+    for root in tables_paths.SYSTEM_ROOTS:
+        if os.path.islink(root):
+            rows.append((root, os.readlink(root)))
+        elif os.path.isdir(root):
+            rows.append((root, ""))
+    # Where /usr is an image, as on Silverblue, what the administrator installs lies outside of it.
+    if os.path.islink("/usr/local") and real_path("/usr/local") == tables_paths.USR_LOCAL_ELSEWHERE:
+        rows.append((tables_paths.USR_LOCAL_ELSEWHERE, ""))
+    return tuple(rows)
+
+
+def read_resolv_conf() -> bytes:
+    """Return which servers the host asks for names."""
+    return read_small("/etc/resolv.conf", follow=True) or b""
+
+
+def read_etc_hosts() -> bytes:
+    """Return the names that the host knows by itself."""
+    return read_small("/etc/hosts", limit=4 << 20, follow=True) or b""
+
+
+def etc(examiner: Examiner) -> tuple[tuple[str, str, str], ...]:
+    """Return the parts of /etc that are there, where they really are, and what for."""
+    rows = []
+    names: list[str] | None = None
+    for pattern, reason in tables_paths.ETC:
+        paths = [pattern]
+        if pattern.endswith("*"):
+            names = os.listdir("/etc") if names is None else names
+            paths = sorted(f"/etc/{name}" for name in names if f"/etc/{name}".startswith(pattern[:-1]))
+        facts = (examiner.fact(path) for path in paths)
+        rows += [(fact.path, fact.real, reason) for fact in facts if fact.kind != "missing"]
+    return tuple(rows)
+
+
+def containers() -> tuple[str, ...]:
+    """Return the programs for containers that the system has."""
+    names = ("docker", "docker-compose", "podman", "podman-compose", "nerdctl")
+    return tuple(
+        name for name in names if os.path.exists(f"/usr/bin/{name}") or os.path.exists(f"/usr/local/bin/{name}")
+    )
+
+
+def has_nix(environ: dict[str, str]) -> bool:
+    """Return whether this machine has Nix."""
+    return bool(environ.get("NIX_REMOTE")) or any(map(os.path.isdir, ("/nix/store", "/nix/var/nix/daemon-socket")))
+
+
+def store_path(path: tuple[str, ...], *, usr: bool = False) -> tuple[str, ...]:
+    """Return the directories of a PATH that lies wholly in the store (SAND-10); beside /usr only what was baked."""
+    if build_paths.STORE_PATH or usr:
+        return build_paths.STORE_PATH
+    found = (programs.find_tool(tool, path) for tool in tables_paths.STORE_TOOLS)
+    directories = (os.path.dirname(real_path(tool)) for tool in found if tool)
+    return tuple(dict.fromkeys(directory for directory in directories if directory.startswith("/nix/store/")))
+
+
+def store_links(path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return what scripts expect at fixed places, on a machine without /usr."""
+    wanted = (("/bin/sh", "bash"), ("/bin/bash", "bash"), ("/usr/bin/env", "env"))
+    found = ((dest, programs.find_tool(tool, path)) for dest, tool in wanted)
+    rows = tuple((dest, real_path(tool)) for dest, tool in found if tool)
+    loader = build_paths.LOADER or _loader(dict(rows).get("/bin/bash", ""))
+    return (*rows, loader) if loader else rows
+
+
+def _loader(program: str) -> tuple[str, str] | None:
+    """Return where a client that was built elsewhere expects the dynamic loader, and where a program of ours has it."""
+    expected = tables_paths.LOADERS.get(os.uname().machine)
+    found = interpreter(program) if program else ""
+    return (expected, found) if expected and found.startswith("/nix/store/") else None
+
+
+def interpreter(program: str) -> str:
+    """Return the dynamic loader that a 64-bit ELF program names, if it does."""
+    try:
+        with open(program, "rb") as file:
+            head = file.read(64)
+            if head[:6] != b"\x7fELF\x02\x01":
+                return ""
+            file.seek(int.from_bytes(head[32:40], "little"))
+            size, count = (int.from_bytes(head[at : at + 2], "little") for at in (54, 56))
+            table = file.read(size * count)
+            for row in (table[at : at + size] for at in range(0, len(table), size or 1)):
+                if int.from_bytes(row[:4], "little") == _PT_INTERP:
+                    offset, length = (int.from_bytes(row[at : at + 8], "little") for at in (8, 32))
+                    file.seek(offset)
+                    return os.fsdecode(file.read(min(length, 4096)).rstrip(b"\0"))
+    except OSError:
+        return ""
+    return ""
+
+
+def ca_bundle(examiner: Examiner) -> PathFact | None:
+    """Return the system's bundle of certificate authorities (SAND-13). What a variable names may hold anything."""
+    facts = (examiner.fact(path) for path in tables_paths.CA_BUNDLES)
+    return next((fact for fact in facts if fact.kind == "file"), None)
+
+
+# What is mounted on this machine, and what of it lies below the project.
+
+
+_LIMIT = 16 << 20
+_REMOTE = ("fuse", "nfs", "cifs", "smb", "9p", "ceph", "afs", "autofs")
+_ESCAPED = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
+
+
+class MountRow(Value):
+    """A mount of the host, as the kernel lists it."""
+
+    number: int
+    device: int  # as the kernel numbers it; some filesystems give programs another one
+    place: str
+    kind: str  # of filesystem
+    root: str = "/"  # what of the filesystem is mounted
+
+
+def read_mounts() -> tuple[MountRow, ...]:
+    """Return the mounts that this process sees."""
+    text = os.fsdecode(read_small("/proc/self/mountinfo", limit=_LIMIT) or b"")
+    return tuple(_parse(line) for line in text.split("\n") if line)
+
+
+def _parse(line: str) -> MountRow:
+    words = line.split(" ")
+    major, _, minor = words[2].partition(":")
+    root, place = map(_unescape, words[3:5])
+    return MountRow(int(words[0]), int(major) << 20 | int(minor), place, words[words.index("-") + 1], root)
+
+
+def _unescape(path: str) -> str:
+    if "\\" in path:
+        for escape, char in _ESCAPED:
+            path = path.replace(escape, char)
+    return path
+
+
+def mount_of(path: str) -> int:
+    """Return the number of the mount that a path lies in, -1 if it cannot be told."""
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    with Closing(descriptor):
+        lines = (read_small(f"/proc/self/fdinfo/{descriptor}") or b"").split(b"\n")
+    return next((int(line.partition(b":")[2]) for line in lines if line.startswith(b"mnt_id:")), -1)
+
+
+def find_submounts(mounts: tuple[MountRow, ...], workdir: str) -> tuple[Submount, ...]:
+    """Return what is mounted below the project: it comes along with it (C34)."""
+    below = workdir.rstrip("/") + "/"
+    found: dict[str, str] = {}
+    for row in mounts:  # a later one covers an earlier one
+        if row.place.startswith(below):
+            found[row.place] = row.kind
+    return tuple(Submount(path, kind, _is_directory(path, kind)) for path, kind in sorted(found.items()))
+
+
+def _is_directory(path: str, kind: str) -> bool:
+    if kind.startswith(_REMOTE):  # a server that does not answer would keep us waiting
+        return True
+    mode = mode_of(path)
+    return not mode or stat.S_ISDIR(mode)
+
+
+# Where this machine lets a sandbox have a control group of its own, for limits of memory and processors (LIMIT-02).
+#
+# Found by reading files: the group that this process is in, those above it, and what of them can be written. Only
+# version 2 counts. Where nothing can be written, the user's own systemd can make a group, if it was given the
+# controllers.
+
+
+CONTROLLERS = ("cpu", "memory")
+
+
+class ControlGroup(Value):
+    """How a control group can be had."""
+
+    way: Literal["direct", "systemd", "none"] = "none"
+    place: str = ""  # the group that ours is made in; of systemd: its program to be asked with
+    mount: str = ""
+    problem: str = "this machine has no control groups of version 2"
+
+
+def find_group(uid: int, path: Sequence[str], wanted: Sequence[str] = CONTROLLERS) -> ControlGroup:
+    """Return how a group with these controllers can be had."""
+    mount = next((row.place for row in read_mounts() if row.kind == "cgroup2"), "")
+    own = next((line[3:] for line in _lines("/proc/self/cgroup") if line.startswith("0::")), None)
+    if not mount or own is None:
+        return ControlGroup()
+    lacking = [name for name in wanted if name not in _words(f"{mount}/cgroup.controllers")]
+    if lacking:
+        names = " and ".join(lacking)
+        return ControlGroup(problem=f"the controller {names} is not in control groups of version 2 here")
+    place = os.path.normpath(f"{mount}/{own}")
+    while place.startswith(mount):
+        if _can_hold(place, wanted, top=place == mount):
+            return ControlGroup("direct", place, mount, "")
+        if place == mount:
+            break
+        place = os.path.dirname(place)
+    return _find_manager(uid, path, mount, wanted)
+
+
+def _can_hold(place: str, wanted: Sequence[str], *, top: bool) -> bool:
+    """Return whether a group can be made here, its limits set, and a process of ours moved there."""
+    if not os.access(place, os.W_OK) or not os.access(f"{place}/cgroup.procs", os.W_OK):
+        return False
+    enabled = _words(f"{place}/cgroup.subtree_control")
+    # Only the true root may hold processes and give controllers to groups below; it has no type.
+    root = top and not os.path.exists(f"{place}/cgroup.type") and os.access(f"{place}/cgroup.subtree_control", os.W_OK)
+    return root or all(name in enabled for name in wanted)
+
+
+def _find_manager(uid: int, path: Sequence[str], mount: str, wanted: Sequence[str]) -> ControlGroup:
+    program = programs.find_tool("busctl", path)
+    if program is None or not os.path.exists(f"/run/user/{uid}/bus"):
+        return ControlGroup(problem="no control group can be written here, and no systemd of yours could make one")
+    given = _words(f"{mount}/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers")
+    lacking = [name for name in wanted if name not in given]
+    if lacking:
+        return ControlGroup(problem=f"your systemd was not given the controller {' and '.join(lacking)} (`Delegate=`)")
+    return ControlGroup("systemd", program, mount, "")
+
+
+def _lines(path: str) -> list[str]:
+    return (read_small(path) or b"").decode("utf-8", "replace").split("\n")
+
+
+def _words(path: str) -> list[str]:
+    return (read_small(path) or b"").decode("ascii", "replace").split()
+
+
+def current_home(environ: dict[str, str]) -> str:
+    """Return the user's home: HOME if it names a directory, or else that of the account."""
+    home = environ.get("HOME", "")
+    if not _is_home(home):
+        home = _account()[1]  # asked for only here: a directory service may be slow
+    if not _is_home(home):
+        raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
+    return "/" + os.path.normpath(home).lstrip("/")
+
+
+def _is_home(path: str) -> bool:
+    return path.startswith("/") and bool(path.strip("/")) and os.path.isdir(path)
+
+
+def _account() -> tuple[str, str]:
+    """Return name and home of the account, as far as it has any."""
+    try:
+        account = pwd.getpwuid(os.getuid())
+    except KeyError:
+        return "user", ""
+    return account.pw_name, account.pw_dir
+
+
+def current_directory() -> str:
+    """Return the working directory as the kernel names it."""
+    try:
+        return os.getcwd()
+    except OSError:
+        raise ClaudeboxError("the working directory no longer exists", hint="change to a project directory") from None

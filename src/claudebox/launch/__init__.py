@@ -1,1 +1,0 @@
-"""Phase 4, doing it: plan -> processes, state, descriptors."""

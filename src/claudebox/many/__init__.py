@@ -1,0 +1,1 @@
+"""Several agents at once: copies, sessions, detaching, tasks."""

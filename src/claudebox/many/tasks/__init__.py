@@ -1,0 +1,1 @@
+"""A task in; a patch, transcript, log and receipt out."""

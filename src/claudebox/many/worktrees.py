@@ -1,0 +1,568 @@
+"""Worktrees for agents: ~/.claudebox/work/PROJECT/NAME, and beside each a file that says what it is a copy of.
+
+An agent can write to its worktree and to nothing beside it, so what stands in that file is ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import stat
+import time
+from dataclasses import dataclass
+
+from claudebox.base import console, syscalls, trees
+from claudebox.base.console import clean, shorten
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import OPEN_DIRECTORY, Closing, list_names, open_beneath, read_small, real_path, replace_file
+from claudebox.base.state import locate, open_state
+from claudebox.git import checkout as git_checkout
+from claudebox.git import plan as git_plan
+from claudebox.git import private, sides
+from claudebox.git.private import describe_layout
+from claudebox.git.refs import HEADS, TAGS, Move, objection
+from claudebox.git.sandbox import GitError, GitSandbox, Limits
+from claudebox.git.sides import Side, real_mounts, real_side
+from claudebox.git.submodules import GITLINK
+from claudebox.run.live_sessions import list_sessions
+from claudebox.tables.paths import COPIES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from claudebox.git.sandbox import Tools
+    from claudebox.many.records import Agent, Records
+    from claudebox.plan.records import OwnGit
+
+
+# Names of agents: what a user may call one, and what one is called that got no name.
+
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_NAMES_LONGEST = 64
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be the name of a branch and of a session at once."""
+    reason = objection(f"refs/heads/{name}") if name else "it is empty"
+    if len(os.fsencode(name)) > _NAMES_LONGEST:
+        reason = f"it is longer than {_NAMES_LONGEST} bytes"
+    if name.upper() == "HEAD" or name.startswith(("claudebox/", "refs/")):
+        reason = "git or claudebox use it for something else"
+    if reason:
+        raise ClaudeboxError(
+            f"`{console.clean(name)}` cannot be the name of an agent: {reason}", hint="choose another name"
+        )
+
+
+def directory_name(name: str) -> str:
+    """Return what the directory of an agent is called: plain, since tools stumble over anything else."""
+    plain = slug(name)
+    return plain if plain == name else f"{plain}-{syscalls.sha256(os.fsencode(name))[:6]}"
+
+
+def slug(text: str) -> str:
+    """Return a text as a name: what cannot be in one becomes a dash."""
+    return "".join(char if char in _PLAIN else "-" for char in text).strip("-._") or "agent"
+
+
+def give_name(records: Records, wanted: str, project: str, *, chosen: bool = False) -> tuple[str, list[Agent]]:
+    """Return a name that no living session of this project has, and the ended ones that make room for it.
+
+    One whose report nobody has seen keeps its name, unless the user has `chosen` the same: that of a copy, whose work
+    `--finish` shows.
+    """
+    base = wanted if chosen else slug(wanted)[: _NAMES_LONGEST - 4]
+    others = [agent for agent in records.all() if agent.project == project]
+    unseen = [] if chosen else [agent for agent in others if not records.is_seen(agent)]
+    taken = {agent.name for agent in others if agent.alive or agent.starting or agent in unseen}
+    name = next(name for number in range(1, 1000) if (name := base if number == 1 else f"{base}-{number}") not in taken)
+    return name, [agent for agent in others if agent.name == name]
+
+
+_LONGEST = 40  # characters of the name of a project
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One copy."""
+
+    name: str
+    path: str
+    source: str  # the project
+    base: str = ""  # the commit that it began with
+    created: float = 0.0
+    brought: tuple[str, ...] = ()  # ignored files and directories that came along
+
+    @property
+    def project(self) -> str:
+        """Return the directory with all copies of the project."""
+        return os.path.dirname(self.path)
+
+    @property
+    def scratch(self) -> str:
+        """Return where git in a sandbox has room for what it says: ~/.claudebox, which may be another file system."""
+        return self.path.rsplit("/", 3)[0]
+
+    @property
+    def ref(self) -> str:
+        """Return the branch that its agent works on."""
+        return f"refs/heads/{self.name}"
+
+
+class Copies:
+    """All copies of a user."""
+
+    def __init__(self, home: str) -> None:
+        self.home = home = real_path(home)
+        self.state = f"{home}/.claudebox"
+        self.directory = f"{self.state}/{COPIES}"
+
+    def place(self, name: str, source: str) -> Copy:
+        """Return where a copy lies, or would."""
+        check_name(name)
+        project = f"{slug(os.path.basename(source))[:_LONGEST]}-{syscalls.sha256(os.fsencode(source))[:6]}"
+        directory = directory_name(name)
+        found = self._read(f"{self.directory}/{project}", directory)
+        if found is not None and found.name != name:
+            raise ClaudeboxError(f"`{found.name}` is called nearly the same", hint="choose another name")
+        return found or Copy(name, f"{self.directory}/{project}/{directory}", source)
+
+    def all(self) -> list[Copy]:
+        """Return every copy that there is."""
+        found = []
+        for project in list_names(self.directory):
+            directory = f"{self.directory}/{project}"
+            rows = (self._read(directory, name[1:]) for name in list_names(directory) if name.startswith("."))
+            found += [row for row in rows if row is not None]
+        return sorted(found, key=lambda copy: (copy.created, copy.path))
+
+    def matching(self, name: str) -> list[Copy]:
+        """Return the copies that have a name: NAME, or PROJECT/NAME."""
+        return [copy for copy in self.all() if name in (copy.name, f"{os.path.basename(copy.source)}/{copy.name}")]
+
+    def find(self, name: str, source: str) -> Copy:
+        """Return the copy that a user means in this project: by name, or PROJECT/NAME."""
+        found = self.matching(name)
+        here = [copy for copy in found if copy.source == source] or found
+        if len(here) == 1:
+            return here[0]
+        if here:
+            known = ", ".join(f"`{os.path.basename(copy.source)}/{copy.name}`" for copy in here[:8])
+            raise ClaudeboxError(f"several copies are called `{name}`: {known}", hint="give the longer name")
+        raise ClaudeboxError(f"there is no copy `{name}`", hint="`claudebox --sessions` lists them")
+
+    def create(self, copy: Copy) -> None:
+        """Make the directory of a copy, which must not be there yet."""
+        os.close(open_state(self.state, COPIES))
+        os.makedirs(copy.project, 0o700, exist_ok=True)
+        try:
+            os.mkdir(copy.path, 0o755)
+        except FileExistsError:
+            raise ClaudeboxError(f"`{copy.path}` is in the way", hint="remove it, or choose another name") from None
+
+    def save(self, copy: Copy) -> None:
+        """Write down what a copy is."""
+        with Closing(os.open(copy.project, OPEN_DIRECTORY)) as directory:
+            row = "\0".join((copy.source, copy.base, repr(time.time()), copy.name, *copy.brought))
+            replace_file(directory, f".{os.path.basename(copy.path)}", os.fsencode(row))
+
+    def remove(self, copy: Copy) -> None:
+        """Remove a copy with the state that it has as a project."""
+        with contextlib.suppress(FileNotFoundError):
+            trees.remove(*os.path.split(copy.path))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{copy.project}/.{os.path.basename(copy.path)}")
+        instance = locate(self.home, copy.path)
+        with contextlib.suppress(FileNotFoundError):
+            trees.remove(os.path.dirname(instance.directory), instance.name)
+        with contextlib.suppress(OSError):
+            os.rmdir(copy.project)
+
+    def require_idle(self, copy: Copy) -> None:
+        """Refuse while an agent is at work in a copy."""
+        alive = [process for process, workdir, _ in list_sessions(self.state) if workdir == copy.path]
+        if alive:
+            raise ClaudeboxError(
+                f"an agent is at work in `{copy.name}` (process {alive[0]})",
+                hint=f"`claudebox --stop {shlex.quote(copy.name)}`",
+            )
+
+    def _read(self, directory: str, name: str) -> Copy | None:
+        content = read_small(f"{directory}/.{name}")
+        if content is None:
+            return None
+        source, base, created, branch, *brought = (*os.fsdecode(content).split("\0"), "", "", "", "")
+        try:
+            path = f"{directory}/{name}"
+            return Copy(branch, path, source, base, float(created), tuple(filter(None, brought))) if branch else None
+        except ValueError:
+            return None
+
+
+def bring(source: str, target: str, relative: str, most: float) -> bool:
+    """Copy what stands at a path of a project into a worktree, up to so many bytes; return whether there is anything.
+
+    An agent may have made it: no link is followed, nothing is hard-linked, and what is neither file, directory nor link
+    is left out. What came with the branch stays.
+    """
+    parent, _, name = relative.rpartition("/")
+    place = f"{target}/{parent}".rstrip("/")
+    if not os.path.lexists(f"{source}/{relative}") or real_path(place) != place:
+        return False
+    os.makedirs(place, exist_ok=True)
+    waiting: list[tuple[str, list[str]]] = [(parent, [name])]
+    with Closing(os.open(source, OPEN_DIRECTORY)) as old_top, Closing(os.open(target, OPEN_DIRECTORY)) as new_top:
+        while waiting:
+            path, names_in_it = waiting.pop()
+            with contextlib.ExitStack() as stack:
+                try:
+                    old = stack.enter_context(Closing(open_beneath(old_top, path, listed=True)))
+                except PermissionError:  # what the user cannot read, no agent needs
+                    continue
+                new = stack.enter_context(Closing(open_beneath(new_top, path, listed=True)))
+                for name in names_in_it or os.listdir(old):
+                    status = os.lstat(name, dir_fd=old)
+                    if stat.S_ISDIR(status.st_mode):
+                        with contextlib.suppress(FileExistsError):
+                            os.mkdir(name, status.st_mode & 0o777 | 0o700, dir_fd=new)
+                        waiting.append((os.path.join(path, name), []))
+                    elif os.path.lexists(f"/proc/self/fd/{new}/{name}"):
+                        continue
+                    elif stat.S_ISLNK(status.st_mode):
+                        os.symlink(os.readlink(name, dir_fd=old), name, dir_fd=new)
+                    elif stat.S_ISREG(status.st_mode):
+                        most -= status.st_size
+                        if most < 0:
+                            raise ClaudeboxError("it is too large; name it with `--copy` to have it all the same")
+                        _copy_file(old, new, name)
+    return True
+
+
+def _copy_file(old: int, new: int, name: str) -> None:
+    try:
+        source = os.open(name, _READ, dir_fd=old)
+    except PermissionError:
+        return
+    with Closing(source):
+        status = os.fstat(source)
+        with Closing(os.open(name, _WRITE, status.st_mode & 0o777, dir_fd=new)) as target:
+            private.copy_range(source, target, status.st_size)  # which shares blocks where the file system can
+            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+# The linked worktree of an agent: made by git in a sandbox, on a branch of the user's own repository.
+#
+# None of the repository's configuration, hooks and filters is in force in that sandbox. Its submodules have git
+# directories of their own in the worktree's part of the repository, with hard links of the objects.
+
+
+LIMITS = Limits(seconds=3600.0, size=64 << 30)  # the user waits for it, and can end it
+_ATTEMPTS, _PAUSE = 10, 0.1
+_ENTRY = ("description", "packed-refs", "shallow", "info/exclude", "info/attributes")
+# Git LFS without its programs. What git holds of a large file is a pointer: the SHA-256 of its content and its size.
+# A pointer to a file that the project does not have stays one. Git takes `%%` for `%` here.
+_LFS_STORE = "/large-files"
+_LFS_SMUDGE = (
+    "cat >/tmp/pointer; "
+    f"id=$(head -c 400 /tmp/pointer | sed -n 's/^oid sha256:\\([0-9a-f]\\{{64\\}}\\)$/\\1/p'); rest=${{id#??}}; "
+    f'file={_LFS_STORE}/${{id%"$rest"}}/${{rest%"${{rest#??}}"}}/$id; '
+    '[ -n "$id" ] && [ -f "$file" ] && exec cat "$file"; cat /tmp/pointer'
+)
+_LFS_CLEAN = (
+    "head -c 1024 >/tmp/head; case $(tr -d '\\0' </tmp/head) in 'version https://git-lfs.github.com/spec/v1'*) "
+    "cat /tmp/head -; exit;; esac; [ -p /tmp/pipe ] || mkfifo /tmp/pipe; wc -c </tmp/pipe >/tmp/size & "
+    "id=$(cat /tmp/head - | tee /tmp/pipe | sha256sum); wait; "
+    "printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%s\\nsize %d\\n' \"${id%%%% *}\" $(cat /tmp/size)"
+)
+_CONFIG = git_plan.render([
+    ("core", "", "bare", "false"), ("core", "", "hooksPath", "/dev/null"), ("core", "", "fsmonitor", "false"),
+    ("gc", "", "auto", "0"), ("maintenance", "", "auto", "false"), ("checkout", "", "workers", "4"),
+    ("filter", "lfs", "clean", _LFS_CLEAN), ("filter", "lfs", "smudge", _LFS_SMUDGE),
+    ("filter", "lfs", "required", "false"),
+])  # fmt: skip
+
+
+def plain_config(config: bytes, of_checkout: bytes = b"[core]\n\tsparseCheckout = false\n") -> bytes:
+    """Return a configuration for git in a sandbox: nothing in it runs, and no second file is read."""
+    dropped = (b"worktreeconfig", b"process")  # git would prefer the second to our filter
+    plain = b"\n".join(line for line in config.split(b"\n") if not line.strip().lower().startswith(dropped))
+    return plain + of_checkout + _CONFIG
+
+
+def _mount_large_files(common: str) -> tuple[str, ...]:
+    store = f"{common}/lfs/objects"
+    return ("--ro-bind", store, _LFS_STORE) if os.path.isdir(store) and real_path(store) == store else ()
+
+
+def open_git(own: OwnGit, tools: Tools, copy: Copy) -> GitSandbox:
+    """Return a git that can write to a repository and to the directory of a copy."""
+    layout = describe_layout(own)
+    mounts = (*real_mounts(layout), "--bind", copy.path, copy.path, *_mount_large_files(own.real))
+    environ = {
+        "GIT_COMMITTER_EMAIL": "session@claudebox",
+        "GIT_COMMITTER_NAME": "claudebox",
+        "GIT_DIR": layout.git_dir,
+    }
+    config = {f"{layout.common}/config": plain_config(own.config)}
+    return GitSandbox(tools, mounts, environ, copy.scratch, LIMITS, config)
+
+
+def make_worktree(own: OwnGit, tools: Tools, copy: Copy, start: str) -> str:
+    """Make the worktree, on a new branch, and return the commit that it begins with.
+
+    `start` is a branch, a tag or a commit; nothing: what is checked out.
+    """
+    try:
+        with open_git(own, tools, copy) as box:
+            commit = _add(box, own, copy, start)
+            try:
+                _check_out(box, find_git_dir(own, copy), copy.path)
+            except BaseException:
+                forget(own, copy)
+                delete_branch(own, tools, copy, commit)
+                raise
+            return commit
+    except GitError as error:
+        raise ClaudeboxError(f"the worktree could not be made: {clean(str(error))}") from None
+
+
+def _add(box: GitSandbox, own: OwnGit, copy: Copy, start: str) -> str:
+    """Make the branch and a worktree without files; return the commit."""
+    if box.ask("rev-parse", "-q", "--verify", copy.ref) is not None:
+        raise ClaudeboxError(
+            f"the repository has a branch `{copy.name}` already",
+            hint=f"choose another name, and `--from {shlex.quote(copy.name)}` to go on from there",
+        )
+    commit = (box.ask("rev-parse", "-q", "--verify", f"{start or 'HEAD'}^{{commit}}") or b"").decode().strip()
+    if not commit:
+        what = f"there is no branch `{start}`" if start else "there is no commit yet"
+        raise ClaudeboxError(f"{what} in `{own.worktree or own.real}`")
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            box.git("worktree", "add", "--no-checkout", "-b", copy.name, copy.path, commit)
+            break
+        except GitError as error:
+            forget(own, copy)
+            box.ask("update-ref", "-d", copy.ref, commit)
+            if not left or "failed to read" not in str(error):
+                raise
+            time.sleep(_PAUSE)  # git cannot read a worktree that another git is just making
+    return commit
+
+
+def restore_worktree(own: OwnGit, tools: Tools, copy: Copy) -> bool:
+    """Make a worktree again that the user has deleted; return whether its branch is still there."""
+    try:
+        forget(own, copy)
+        os.makedirs(copy.path, 0o755)
+        with open_git(own, tools, copy) as box:
+            if box.ask("rev-parse", "-q", "--verify", copy.ref) is None:
+                os.rmdir(copy.path)
+                return False
+            box.git("worktree", "add", "--no-checkout", copy.path, copy.name)
+            _check_out(box, find_git_dir(own, copy), copy.path)
+            return True
+    except GitError as error:
+        raise ClaudeboxError(f"the worktree of `{copy.name}` is gone: {clean(str(error))}") from None
+
+
+def _check_out(box: GitSandbox, git_dir: str, path: str) -> None:
+    box.git("--git-dir", git_dir, "--work-tree", path, "read-tree", "--reset", "-u", "HEAD")
+
+
+def find_git_dir(own: OwnGit, copy: Copy) -> str:
+    """Return the worktree's own part of the repository, nothing if the repository does not know it."""
+    for name in list_names(f"{own.real}/worktrees"):
+        git_dir = f"{own.real}/worktrees/{name}"
+        if os.fsdecode(read_small(f"{git_dir}/gitdir") or b"").rstrip("\n") == f"{copy.path}/.git":
+            return git_dir
+    return ""
+
+
+def forget(own: OwnGit, copy: Copy) -> None:
+    """Remove the worktree's own part of the repository; its branch and its files stay."""
+    if git_dir := find_git_dir(own, copy):
+        trees.remove(*os.path.split(git_dir))
+        with contextlib.suppress(OSError):
+            os.rmdir(f"{own.real}/worktrees")
+
+
+def delete_branch(own: OwnGit, tools: Tools, copy: Copy, tip: str) -> bool:
+    """Delete the branch, if it is where it was when the user was asked; return whether that was done."""
+    layout = describe_layout(own)
+    with real_side(tools, copy.scratch, layout, LIMITS, f"agent {copy.name}") as real:
+        here = os.fsdecode(real.box.ask("symbolic-ref", "-q", "HEAD") or b"").strip()
+        if copy.ref in (here, *git_checkout.other_heads(layout, (copy.ref,), {}, real.box)):
+            return False  # the user has checked it out
+        return real.box.ask("update-ref", "-d", copy.ref, tip) is not None
+
+
+def is_untouched(own: OwnGit, tools: Tools, copy: Copy) -> bool:
+    """Return whether nothing was done since a worktree was made."""
+    git_dir = find_git_dir(own, copy)
+    try:
+        with open_git(own, tools, copy) as box:
+            tip = box.git("rev-parse", "-q", "--verify", copy.ref).decode().strip()
+            return tip == copy.base and not box.git(
+                "--git-dir", git_dir, "--work-tree", copy.path, "status", "--porcelain"
+            )
+    except GitError:
+        return False
+
+
+def list_submodules(rows: Sequence[OwnGit]) -> dict[str, OwnGit]:
+    """Return the submodules of the checkout that is worked in by their place in its part of the git directory.
+
+    Each comes before those that lie in it.
+    """
+    git_dir = next((row.git_dir for row in rows if row.real and not row.place), "")
+    below = ((os.path.relpath(row.real, git_dir), row) for row in rows if row.place and row.real)
+    return {place: row for place, row in below if place.startswith("modules/")}
+
+
+def fill_submodules(copy: Copy, own: OwnGit, rows: dict[str, OwnGit], tools: Tools) -> Iterator[str]:
+    """Check out each submodule that the project has, at the commit of the branch; yield what the user should know."""
+    git_dir = find_git_dir(own, copy)
+    made = {"": (copy.path, git_dir)}  # by place: where it is checked out, and its git directory
+    links: dict[str, dict[str, str]] = {}
+    for place, row in rows.items():
+        around = max(
+            (known for known in made if place.startswith(f"{known}/modules/" if known else "modules/")), key=len
+        )
+        above, outer = made[around]
+        if around not in links:
+            links[around] = _read_links(own, copy, outer, tools)
+        checkout = os.path.normpath(f"{copy.path}/{os.path.relpath(row.worktree or '/', copy.source)}")
+        commit = links[around].get(os.path.relpath(checkout, above), "")
+        if not commit or not commit.isalnum() or real_path(checkout) != checkout:
+            continue  # the branch has no such submodule
+        inner = f"{git_dir}/{place}"
+        try:
+            _fill(copy, row, tools, (checkout, inner, git_dir), commit)
+            made[place] = (checkout, inner)
+        except GitError as error:
+            trees.remove(*os.path.split(inner))
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{checkout}/.git")
+            name = shorten(os.path.relpath(checkout, copy.path), 200)
+            yield f"the submodule `{name}` is empty in the worktree: {shorten(str(error), 200)}"
+
+
+def _read_links(own: OwnGit, copy: Copy, outer: str, tools: Tools) -> dict[str, str]:
+    """Return path and commit of each submodule in what is checked out."""
+    mounts, config = ("--ro-bind", own.real, own.real), {f"{own.real}/config": plain_config(own.config)}
+    with GitSandbox(tools, mounts, {"GIT_DIR": outer}, copy.scratch, Limits(), config) as box:
+        raw = box.git("ls-files", "-s", "-z")
+    found = {}
+    for line in raw.split(b"\0"):
+        head, _, path = line.partition(b"\t")
+        mode, _, rest = head.decode("ascii", "replace").partition(" ")
+        if mode == GITLINK:
+            found[os.fsdecode(path)] = rest.partition(" ")[0]
+    return found
+
+
+def _fill(copy: Copy, row: OwnGit, tools: Tools, places: tuple[str, str, str], commit: str) -> None:
+    checkout, inner, git_dir = places
+    _make_directory(row, inner, commit, os.path.relpath(checkout, inner))
+    os.makedirs(checkout, exist_ok=True)
+    private.write(f"{checkout}/.git", b"gitdir: " + os.fsencode(os.path.relpath(inner, checkout)) + b"\n")
+    mounts = ("--bind", copy.path, copy.path, "--bind", git_dir, git_dir, *_mount_large_files(row.real))
+    environ = {"GIT_DIR": inner, "GIT_WORK_TREE": checkout}
+    stores = tuple(word for store, _ in row.stores[1:] for word in ("--ro-bind", store, store))
+    config = {f"{inner}/config": plain_config(row.config)}
+    with GitSandbox(tools, (*mounts, *stores), environ, copy.scratch, LIMITS, config) as box:
+        if box.ask("cat-file", "-e", f"{commit}^{{commit}}") is None:
+            raise GitError("the project does not have its commit")
+        box.git("read-tree", "--reset", "-u", "HEAD")
+
+
+def _make_directory(row: OwnGit, inner: str, commit: str, worktree: str) -> None:
+    """Make the git directory of a submodule: refs are copied, objects are hard links, so that no `git gc` takes any."""
+    for part in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
+        os.makedirs(f"{inner}/{part}")
+    copier = private.Copier(row.real, inner, row.identity)
+    try:
+        copier.files(_ENTRY)
+        refs = {
+            path: value
+            for path, value in copier.contents("refs")
+            if path.startswith((HEADS, TAGS, "refs/remotes/")) and not value.startswith(b"ref:")
+        }
+        private.fold(f"{inner}/packed-refs", refs)
+        for path in copier.below("objects"):
+            if path != "objects/info/alternates":
+                os.makedirs(os.path.dirname(f"{inner}/{path}"), exist_ok=True)
+                try:
+                    os.link(f"{row.real}/{path}", f"{inner}/{path}", follow_symlinks=False)
+                except OSError:  # another owner
+                    copier.files((path,))
+    finally:
+        copier.close()
+    lent = b"".join(os.fsencode(store) + b"\n" for store, _ in row.stores[1:])
+    if lent:
+        private.write(f"{inner}/objects/info/alternates", lent)
+    private.write(f"{inner}/HEAD", f"{commit}\n".encode())
+    private.write(f"{inner}/config", row.config + git_plan.render([("core", "", "worktree", worktree)]))
+
+
+def find_submodule_work(
+    copy: Copy, rows: dict[str, OwnGit], sources: dict[str, OwnGit], tools: Tools
+) -> Iterator[tuple[str, str, list[Move]]]:
+    """Yield place and path of each submodule with commits that the project does not have, and the refs for them."""
+    for place, row in rows.items():
+        with _agent_side(copy, row, tools) as side:
+            side.begin_refs()
+            side.read_refs()
+            tips = {name.removeprefix(HEADS): value for name, value in side.refs.items() if name.startswith(HEADS)}
+            if (head := side.head()[1]) not in (*tips.values(), ""):
+                tips["detached"] = head
+        path = os.path.relpath(row.worktree, copy.path) if row.worktree else place
+        new = set(tips.values())
+        if place in sources:
+            with real_side(tools, copy.scratch, describe_layout(sources[place]), LIMITS, "finish") as real:
+                new = set(find_unreachable(real, new))
+        moves = [Move(f"{HEADS}claudebox/{copy.name}/{name}", "", tip) for name, tip in tips.items() if tip in new]
+        if moves:
+            yield place, path, moves
+
+
+def find_unreachable(real: Side, tips: set[str]) -> list[str]:
+    """Return those of some commits that neither HEAD nor a branch, tag or remote-tracking branch leads to."""
+    real.begin_refs()
+    real.read_refs()
+    known = {*real.refs.values(), *filter(None, real.head()[1:])}
+    rows = real.box.git("cat-file", "--batch-check", data="".join(f"{tip}\n" for tip in tips - known).encode())
+    kinds = dict(row.split(" ")[:2] for row in rows.decode("ascii", "replace").split("\n") if row)
+    commits = [tip for tip, kind in kinds.items() if kind == "commit"]
+    data = "".join(f"{value}\n" for value in (*commits, *(f"^{value}" for value in sorted(known)))).encode()
+    new = set(real.box.git("rev-list", "--stdin", data=data).decode().split()) if commits else set()
+    return sorted(tip for tip, kind in kinds.items() if kind != "commit" or tip in new)
+
+
+def bring_submodule(copy: Copy, row: OwnGit, source: OwnGit, moves: list[Move], tools: Tools) -> str:
+    """Bring commits of a submodule into that of the project as checked data; return why they stay, or nothing."""
+    with (
+        _agent_side(copy, row, tools) as side,
+        real_side(tools, copy.scratch, describe_layout(source), LIMITS, f"agent {copy.name}") as real,
+    ):
+        for one in (side, real):
+            one.begin_refs()
+            one.read_refs()
+        moves = [Move(move.name, real.refs.get(move.name, ""), move.new) for move in moves]
+        answers = sides.send(side, real, moves, set())
+    return next((clean(reason) for reason in answers.values() if reason), "")
+
+
+def _agent_side(copy: Copy, row: OwnGit, tools: Tools) -> Side:
+    """Open a submodule of the worktree to be read: what is in it was taken in as checked data."""
+    layout = describe_layout(row)
+    stores = (word for store in layout.stores[1:] for word in ("--ro-bind", store, store))
+    mounts = ("--ro-bind", row.real, row.real, *stores)
+    config = {f"{row.real}/config": plain_config(row.config)}
+    return Side(GitSandbox(tools, mounts, {"GIT_DIR": row.real}, copy.scratch, LIMITS, config), layout, row.real)

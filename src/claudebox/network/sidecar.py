@@ -1,0 +1,370 @@
+"""From the gate's "ready" to the launcher's "go": rules first, then the uplink, then the relays; and their end.
+
+Everything here either works or raises; whatever was started by then is ended again. See `netns` for who holds whom.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from claudebox.base import process
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import Closing
+from claudebox.base.records import Value
+from claudebox.base.syscalls import signal, socket
+from claudebox.network import netns, uplink
+from claudebox.run.sidecars import Sidecar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from claudebox.network.records import Link
+
+
+_PATIENCE = 10.0  # seconds for an uplink to get ready
+_NETNS_PATIENCE = 10.0
+_END_PATIENCE = 1.0  # for the holder to tell what it has refused
+_BACKLOG = 128
+_LAST_WORDS = 2048
+_HINT = "run `claudebox --check`; or try the other program with `--uplink`"
+
+
+class NetworkSidecar(Sidecar):
+    """The network of one sandbox, as far as it needs processes of ours."""
+
+    def __init__(self, link: Link) -> None:
+        """Take the ports of the host that are to be published, so that a clash shows before anything starts."""
+        self._link = link
+        self._published = [(listener, port) for port in link.published for listener in _listen(port)]
+        self._control: socket.socket | None = None
+        self._children: list[int] = []
+        self._netns_pid = self._uplink = 0
+        self._lost = False
+        self._log = -1
+        self._life = self._words = -1
+        self._served: list[tuple[str, int]] = []
+
+    def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
+        """Start the netns holder, which gathers what it needs while bwrap builds the sandbox."""
+        self._log = dict(files).get("log", -1)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        self._life, held = os.pipe2(os.O_CLOEXEC)  # the other end is the netns holder's alone, and ends with it
+        listeners = [(listener.fileno(), port) for listener, port in self._published]
+        self._netns_pid = process.fork(
+            lambda: netns.watch_over(self._link, theirs, listeners),
+            (theirs.fileno(), held, *(number for number, _ in listeners)),
+        )
+        self._children.append(self._netns_pid)
+        theirs.close()
+        os.close(held)
+        for listener, _ in self._published:
+            listener.close()
+
+    def attach(self, payload: int) -> None:
+        """Connect the sandbox whose gate is this process; raise if anything is not as it should be."""
+        self._tell(str(payload).encode())
+        word, descriptors = self._receive(netns.READY)
+        served = len(descriptors) - len(self._link.served)
+        names = (row.name for row in self._link.served)
+        self._served = list(zip(names, descriptors[served:], strict=True))
+        if word.endswith(netns.NO_REDIRECT):
+            self._renounce()
+        self._relay(descriptors[:served])
+        if self._link.program:
+            self._start(ipv6=word.endswith(b" 6"))
+        self._tell(netns.ATTACHED)
+        self._receive(netns.BARRED)
+        if self._uplink and _ended(self._uplink):
+            raise self._broken("ended at once")
+
+    def _renounce(self) -> None:
+        """Close what nobody can be led to: asked for a name there, programs shall fail at once."""
+        from claudebox.base import console
+
+        unused = {row.name for row in self._link.served if row.redirected}
+        for name, descriptor in self._served:
+            if name in unused:
+                os.close(descriptor)
+        self._served = [row for row in self._served if row[0] not in unused]
+        console.warn(
+            "this kernel cannot lead connections to the proxy (nf_tables with `redirect`): only programs that honour "
+            "HTTPS_PROXY reach the domains that are listed"
+        )
+
+    def hand_over(self) -> list[tuple[str, int]]:
+        """Return the listeners inside that the broker serves, by name; whoever takes them closes them."""
+        served, self._served = self._served, []
+        return served
+
+    def _tell(self, word: bytes) -> None:
+        assert self._control is not None  # noqa: S101 - for the type checker
+        try:
+            self._control.send(word)
+        except OSError:  # it has ended; what it said before tells why
+            return
+
+    def _receive(self, wanted: bytes) -> tuple[bytes, list[int]]:
+        """Return the netns holder's word and the listeners that came with it."""
+        assert self._control is not None  # noqa: S101
+        self._control.settimeout(_NETNS_PATIENCE)
+        try:
+            word, ancillary, _, _ = self._control.recvmsg(4096, 4096)
+        except TimeoutError:
+            raise ClaudeboxError("the network of the sandbox could not be set up in time", hint=_HINT) from None
+        if not word.startswith(wanted):
+            said = word.removeprefix(netns.FAILED).decode("utf-8", "replace").strip()
+            raise ClaudeboxError(
+                f"the network of the sandbox could not be set up: {said or 'the process that holds it ended'}",
+                hint=_hint(said),
+            )
+        found: list[int] = []
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                found += (int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4))
+        return word, found
+
+    def _relay(self, descriptors: list[int]) -> None:
+        """Serve the listeners from inside, in this network: that is where the ports are that they stand for."""
+        if not descriptors:
+            return
+
+        def port(descriptor: int) -> int:
+            listener = socket.socket(fileno=descriptor)
+            number: int = listener.getsockname()[1]
+            listener.detach()
+            return number
+
+        listeners = [(descriptor, port(descriptor)) for descriptor in descriptors]
+
+        def body() -> None:
+            from claudebox.network import splice
+
+            splice.serve(listeners)
+
+        self._children.append(process.fork(body, descriptors))
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _start(self, *, ipv6: bool) -> None:
+        link = self._link
+        # What it complains about is kept without being read: it must neither block on it nor fill the memory.
+        self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        with Closing(words):
+            if link.program == "pasta":
+                self._start_pasta(words, ipv6=ipv6)
+            else:
+                ready, told = os.pipe2(os.O_CLOEXEC)
+                command = uplink.slirp4netns(link.path, self._netns_pid, told, self._life, ipv6=ipv6)
+                self._uplink = process.spawn(command, {2: words, told: told, self._life: self._life})
+                self._children.append(self._uplink)
+                os.close(told)
+                self._await(ready, lambda: bool(os.read(ready, 1)))
+                os.close(ready)
+
+    def _start_pasta(self, words: int, *, ipv6: bool) -> None:
+        directory = _private_directory()
+        path = f"{directory}/ready"
+        try:
+            os.mkfifo(path, 0o600)
+            ready = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+            root = os.getuid() == 0
+            command = uplink.pasta(self._link.path, self._link.forwarder, self._netns_pid, path, ipv6=ipv6, root=root)
+            self._uplink = process.spawn(command, {2: words})
+            self._children.append(self._uplink)
+            self._await(ready, lambda: bool(os.read(ready, 16).strip()))
+            os.close(ready)
+        finally:
+            if os.path.exists(path):
+                os.unlink(path)
+            os.rmdir(directory)
+
+    def _await(self, ready: int, said: Callable[[], bool]) -> None:
+        """Wait until the uplink says that packets flow, or ends, or takes too long."""
+        with Closing(os.pidfd_open(self._uplink)) as ended:
+            signs = select.select([ready, ended], [], [], _PATIENCE)[0]
+        if not signs:
+            raise self._broken(f"did not get ready within {_PATIENCE:.0f} seconds")
+        if ready not in signs or not said():
+            raise self._broken("did not start")
+
+    def _broken(self, what: str) -> ClaudeboxError:
+        said = _last_words(self._words)
+        return ClaudeboxError(f"the uplink `{self._link.path}` {what}" + (f": {said}" if said else ""), hint=_HINT)
+
+    def tend(self) -> None:
+        """Look after the processes, since one of ours may have ended: nothing carries packets without the holder."""
+        if not self._children:
+            return
+        if _ended(self._netns_pid):
+            for child in self._children:
+                if not _ended(child):
+                    os.kill(child, signal.SIGKILL)
+        elif self._uplink and _ended(self._uplink):
+            self._lost = True
+
+    def finish(self) -> tuple[str, ...]:
+        """End every process that was started, and return what the user should know."""
+        self.tend()
+        notes = self._refused()
+        for child in reversed(self._children):
+            status = process.end(child)
+            if child == self._uplink and self._lost:
+                said = _last_words(self._words)
+                end = f"status {status}, {said}" if said else f"status {status}"
+                notes += (f"the uplink ended during the session ({end}); from then on the sandbox had no network",)
+            if child == self._netns_pid and status not in (None, 0):
+                notes += (f"the process that watches over the network ended (status {status}), and the uplink with it",)
+        self._children.clear()
+        for _, descriptor in self.hand_over():
+            os.close(descriptor)
+        for listener, _ in self._published:
+            listener.close()
+        if self._control is not None:
+            self._control.close()
+        for descriptor in (self._life, self._words):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._life = self._words = -1
+        return notes
+
+    def _refused(self) -> tuple[str, ...]:
+        """Return what the user should know of connections that were refused; each is written to the log."""
+        if not self._uplink or self._control is None:
+            return ()
+        self._tell(b"end")
+        self._control.settimeout(_END_PATIENCE)
+        try:
+            word = self._control.recv(1 << 16)
+        except (OSError, TimeoutError):
+            return ()
+        rows = word.removeprefix(netns.REFUSED).decode().split("\n") if word.startswith(netns.REFUSED) else []
+        if not any(rows):
+            return ()
+
+        found = read_rows(rows)
+        record(found, self._log)
+        return tuple(describe(found))
+
+
+def _ended(child: int) -> bool:
+    return process.poll(child) is not None
+
+
+def _listen(port: int) -> list[socket.socket]:
+    """Open a port of the host's loopback, in both families where there are both."""
+    made: list[socket.socket] = []
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        except OSError:
+            continue
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((address, port))
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            if made and error.errno == 99:  # EADDRNOTAVAIL: a host without IPv6
+                continue
+            raise _taken(port, error) from None
+        made.append(listener)
+    return made
+
+
+def _taken(port: int, error: OSError) -> ClaudeboxError:
+    if isinstance(error, PermissionError):
+        return ClaudeboxError(
+            f"`--publish {port}`: you may not open port {port} on this machine", hint="use a port from 1024 on"
+        )
+    return ClaudeboxError(
+        f"`--publish {port}`: port {port} of this machine cannot be opened: {error.strerror}",
+        hint=f"see who has it with `ss -ltnp 'sport = :{port}'`",
+    )
+
+
+def _private_directory() -> str:
+    # Not in the runtime directory: AppArmor's profile for pasta lets it write to /tmp and the home only.
+    path = f"/tmp/claudebox-{os.getpid()}-{os.urandom(8).hex()}"
+    os.mkdir(path, 0o700)
+    return path
+
+
+def _last_words(descriptor: int) -> str:
+    try:
+        said = os.read(descriptor, _LAST_WORDS) if descriptor >= 0 else b""
+    except OSError:
+        return ""
+    lines = [line.strip() for line in said.decode("utf-8", "replace").split("\n") if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def _hint(said: str) -> str:
+    if "nf_tables" in said:
+        return "the tier `inet` needs nf_tables: `sudo modprobe -a nf_tables nft_reject_ipv4 nft_reject_ipv6`"
+    return _HINT
+
+
+# What the rules of tier `inet` have refused: for the log, and for the user with the flag that would permit it.
+
+
+_SHOWN = 5
+_NOISE = ("224.", "239.", "255.", "ff0")  # multicast and broadcast: programs that look for printers
+
+
+class Refusal(Value):
+    """One address and port that was wanted."""
+
+    address: str
+    port: int
+    kind: str  # `lan`: a user can open it; `machine`: an address of the host; `never`
+
+    @property
+    def place(self) -> str:
+        """Return it as `--allow-address` takes it."""
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+def read_rows(rows: Iterable[str]) -> list[Refusal]:
+    """Return what the netns holder saw refused, in order."""
+    found = []
+    for row in rows:
+        address, port, kind = row.split(" ")
+        if not address.startswith(_NOISE):
+            found.append(Refusal(address, int(port), kind))
+    return sorted(found, key=lambda refusal: refusal.place)
+
+
+def record(found: Iterable[Refusal], log: int) -> None:
+    """Write each to the log of the session, as the broker writes its decisions."""
+    for refusal in found if log >= 0 else ():
+        line = (
+            f'{{"time": {time.time():.3f}, "kind": "decision", "service": "inet", "host": "{refusal.address}", '
+            f'"port": {refusal.port}, "verdict": "denied", "rule": "{refusal.kind}"}}\n'
+        )
+        try:
+            os.write(log, line.encode("ascii"))
+        except OSError:  # a full disk; the session goes on
+            return
+
+
+def describe(found: Iterable[Refusal]) -> Iterator[str]:
+    """Yield what was refused, and what would permit it."""
+    rows = {kind: [row for row in found if row.kind == kind] for kind in ("lan", "machine", "never")}
+    for kind, what in (("lan", "in the LAN or a VPN"), ("machine", "of this machine"), ("never", "that stay closed")):
+        shown = rows[kind][:_SHOWN]
+        if not shown:
+            continue
+        places = ", ".join(row.place for row in shown)
+        more = f" and {len(rows[kind]) - _SHOWN} more, see `claudebox --log`" if len(rows[kind]) > _SHOWN else ""
+        flags = dict.fromkeys(map(permitting, shown))
+        permit = f"; to permit: {' '.join(flags)}" if kind != "never" else ""
+        yield f"connections to addresses {what} were refused: {places}{more}{permit}"
+
+
+def permitting(refusal: Refusal) -> str:
+    """Return the flag that would permit it."""
+    return f"--allow-host-port {refusal.port}" if refusal.kind == "machine" else f"--allow-address {refusal.place}"

@@ -1,0 +1,1 @@
+"""Tools from Nix inside, and a daemon that cannot be abused."""

@@ -1,0 +1,146 @@
+"""What in the project the host's own tools obey, and how it is kept from the agent (SEC-04).
+
+A file that git, an editor or the host's own client executes or obeys is a weapon in the hands of whoever writes it.
+*Protected* ones cannot change from inside; *reported* ones may, and the user is told at the end. A protected path
+that does not exist cannot be created either: an empty directory, which git does not see and no tool trips over, stands
+in its place while a session runs, whether it would be a directory or a file.
+"""
+
+from __future__ import annotations
+
+from claudebox.agent import claude
+from claudebox.plan.records import Mount, Stub
+from claudebox.tables import paths as tables_paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.host.gather import Host
+    from claudebox.host.records import Guarded
+    from claudebox.settings.records import Policy
+
+
+def settle(policy: Policy, host: Host) -> Host:
+    """Return the host, with a project that is only read if no stub can be made in it, or a stub would fail the client.
+
+    Who owns a directory that denies writing can open it, inside too: what no stub can protect must not be written at
+    all. Nothing can be created there then, so no stub is needed, nor a place for what an agent makes.
+    """
+    listing = policy.program == "client" and not policy.command and policy.words[:1] == (claude.MCP,)
+    missing = (row for row in _closed(policy, host) if (row.kind, row.name) == ("missing", tables_paths.SERVERS))
+    would_fail = listing and claude.MCP_LISTING.intersection(policy.words[1:2]) and any(missing)
+    if host.writable and not would_fail:
+        return host
+    inside = host.workdir.real.rstrip("/") + "/"
+    mounted = tuple(row for row in host.guarded if not f"{row.path}/".startswith(inside))
+    guarded = (
+        *(row.replace(parents=()) for row in host.guarded if row.kind != "missing" and row not in mounted),
+        *mounted,
+    )
+    return host.replace(only_read=True, guarded=guarded, held=(), worktrees=None, empty_submodules=(), empty_git="")
+
+
+def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
+    """Return the rows that keep what exists from changing, and stubs from being replaced."""
+    closed = tuple(_closed(policy, host))
+    for guarded in closed:
+        reason = f"protected: {guarded.reason}"
+        covered = (guarded.kind, guarded.stub) == ("missing", "directory")
+        source = guarded.path
+        if covered:
+            around = host.worktrees is not None and host.worktrees.path.startswith(f"{guarded.path}/")
+            source = f"{host.instance.cover}-worktrees" if around else host.instance.cover
+        pinned, stub = guarded.identity, guarded.stub
+        yield Mount(guarded.path, "ro-bind", reason, source, pinned=pinned, role="protected", stub=stub)
+    yield from _ignored(closed, host)
+    # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
+    held = (row for row in host.guarded if row.kind == "held" and row.name not in _opened(policy))
+    pins = {path: identity for guarded in (*closed, *held) for path, identity in guarded.parents}
+    pins.update((row.path, row.identity) for row in host.held)
+    taken = {guarded.path for guarded in closed}
+    for path, identity in pins.items():
+        if path not in taken and not _beneath(path, taken, _reopened(host)):
+            yield Mount(path, "bind", "holds something protected", path, pinned=identity, role="pin")
+
+
+def _ignored(closed: tuple[Guarded, ...], host: Host) -> Iterator[Mount]:
+    """Tell git inside to ignore what the user ignores, and stubs: `stash -u` would fail to remove empty directories."""
+    project = host.repository.root if host.repository is not None else host.workdir.real
+    roots = [root.rstrip("/") for root in (project, *(row.root for row in host.more_repositories))]
+    rows = [row.path for row in closed if (row.kind, row.stub) == ("missing", "directory") and "\n" not in row.path]
+    patterns = dict.fromkeys(path[len(root) :] for root in roots for path in rows if path.startswith(f"{root}/"))
+    if patterns or host.git_user.ignored:
+        escaped = ("".join(f"\\{char}" if char in "\\*?[ " else char for char in pattern) for pattern in patterns)
+        content = "".join(f"{pattern}/\n" for pattern in escaped).encode("utf-8", "surrogateescape")
+        own = host.git_user.ignored
+        separated = own + b"\n" if own and not own.endswith(b"\n") else own
+        path = f"{host.home}/.config/git/ignore"
+        yield Mount(path, "file", "what git ignores", content=separated + content, mode=0o644, role="project")
+    if host.git_user.attributes:
+        path = f"{host.home}/.config/git/attributes"
+        yield Mount(path, "file", "attributes of git", content=host.git_user.attributes, mode=0o644, role="project")
+
+
+def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:
+    """Return what stands in for missing protected paths."""
+    missing = (guarded for guarded in _closed(policy, host) if guarded.kind == "missing")
+    return tuple(Stub(guarded.path, guarded.stub) for guarded in missing)
+
+
+def is_closed(policy: Policy, host: Host, path: str) -> bool:
+    """Return whether a path lies in something that is protected as a whole."""
+    return _beneath(path, {guarded.path for guarded in _closed(policy, host)})
+
+
+def warnings(policy: Policy, host: Host) -> Iterator[str]:
+    """Say what is open, and what cannot be closed."""
+    if host.barrier.path:
+        owner = host.barrier.owner
+        yield f"the project belongs to {owner}, and root can only read it inside; start claudebox as {owner} instead"
+    elif not host.writable:
+        hint = "; `chmod u+w .` makes it writable" if host.owned else ""
+        yield f"{host.workdir.real} cannot be written by you: the agent can read the project and not change it{hint}"
+    for request in policy.allow:
+        yield f"{request.origin} {request.name}: the agent can change it, and the host's tools obey it"
+    for guarded in host.guarded:
+        if guarded.name in _opened(policy):
+            continue
+        if guarded.kind == "link":
+            yield f"{guarded.path} is a link and cannot be protected: look at it before the host's tools do"
+        elif guarded.kind == "whole":
+            yield f"{guarded.path} as a whole is obeyed by git of the host ({guarded.reason}) and cannot be protected"
+        if guarded.name == tables_paths.OWN:
+            yield f"{guarded.path} is one of your own settings of claudebox, and read-only inside"
+
+
+def _closed(policy: Policy, host: Host) -> Iterator[Guarded]:
+    """Return what is protected in this launch, without what lies in something that is protected as a whole."""
+    opened = _opened(policy)
+    rows = [
+        guarded
+        for guarded in host.guarded
+        if guarded.name not in opened
+        and (guarded.kind == "present" or (guarded.kind == "missing" and guarded.stub != "none"))
+    ]
+    paths = {guarded.path for guarded in rows}
+    return (guarded for guarded in rows if not _beneath(guarded.path, paths, _reopened(host)))
+
+
+def _reopened(host: Host) -> str:
+    """Return the directory in something protected that is writable all the same."""
+    return host.worktrees.path if host.worktrees is not None else ""
+
+
+def _beneath(path: str, others: set[str], reopened: str = "") -> bool:
+    while path != "/":
+        path = path[: path.rfind("/")] or "/"
+        if path == reopened:
+            return False
+        if path in others:
+            return True
+    return False
+
+
+def _opened(policy: Policy) -> set[str]:
+    return {request.name for request in policy.allow}

@@ -1,0 +1,253 @@
+"""Whether values that were withheld stand in what a session has left behind.
+
+Searches the state of the project and every file that changed, loose git objects included. Hits are named by file and
+line, never by value. Bounded in time and size; whatever was not searched is named.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from claudebox.agent import claude
+from claudebox.base import syscalls, trees
+from claudebox.base.console import shorten
+from claudebox.base.files import Closing, read_small
+from claudebox.base.records import Value
+from claudebox.tables.secrets import encodings, looks_secret
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from claudebox.host.gather import Host
+    from claudebox.plan.records import Plan
+
+    Form = tuple[bytes, str, bool]
+    Unseen = list[tuple[str, str]]
+
+
+BUDGET = 3.0  # seconds
+_MOST_BYTES = 256 << 20
+_PIECE = 1 << 20
+_LARGEST_OBJECT = 16 << 20
+_MOST_HITS = 8  # of one form in one piece of a file
+_SHOWN = 10
+_PATH = 300
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+SHORTEST = 8
+_FEWEST_KINDS = 5  # of characters
+_SHORTEST_NUMBER = 12
+_PHRASE = 4  # words that together are rare
+
+
+class Hit(Value):
+    """A value of this name stands there."""
+
+    name: str
+    path: str
+    line: int  # 0: the file has no lines
+    encoded: bool
+
+
+class Result(Value):
+    """What was found, and what was not searched, with the reason."""
+
+    hits: tuple[Hit, ...]
+    unsearched: tuple[tuple[str, str], ...] = ()
+
+
+def run(plan: Plan, host: Host, changed: Iterable[str], since: float) -> Result:
+    """Look for everything that was withheld in everything that was left behind."""
+    deadline = time.monotonic() + BUDGET
+    instance = host.instance
+    unseen: Unseen = []
+    state = (instance.claude, *(f"{instance.directory}/{path}" for path in plan.kept))
+
+    def files() -> Iterator[str]:
+        for directory in state:
+            yield from left_behind(directory, since, unseen, deadline)
+        yield from changed
+
+    found = search(find_forms(values(plan, host)), files(), deadline)
+    return found.replace(unsearched=(*unseen, *found.unsearched))
+
+
+def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
+    """Yield name and value of everything that was withheld and looks secret."""
+    inside = {row.value for row in plan.variables}
+    for name, value in host.environ.items():
+        if value not in inside and looks_secret(name, value):
+            yield name, value
+    for secret in host.held_secrets:
+        yield secret.env, secret.value
+    if host.login.known:
+        yield from tokens(host.login.path)
+
+
+def tokens(path: str) -> Iterator[tuple[str, str]]:
+    """Yield the tokens of a login by name."""
+    document = syscalls.parse_json(read_small(path, limit=1 << 20) or b"{}")
+    found = document.get(claude.TOKENS) if isinstance(document, dict) else None
+    for key, name in (("accessToken", "access token of the login"), ("refreshToken", "refresh token of the login")):
+        value = found.get(key) if isinstance(found, dict) else None
+        if isinstance(value, str):
+            yield name, value
+
+
+def left_behind(directory: str, since: float, unseen: Unseen, deadline: float) -> Iterator[str]:
+    """Yield the files below a directory that changed since then."""
+    for path, status in trees.walk(directory, unseen, deadline, trees.Closed(0.0)):
+        if status.st_mode & trees.KIND == trees.IS_FILE and status.st_ctime >= since:
+            yield path
+
+
+def search(forms: list[Form], files: Iterable[str], deadline: float) -> Result:
+    """Look into files."""
+    left = _MOST_BYTES
+    hits: dict[tuple[str, str, int], Hit] = {}
+    unsearched: Unseen = []
+    seen: set[str] = set()
+    for path in files:
+        if path in seen:
+            continue
+        seen.add(path)
+        if time.monotonic() > deadline or left <= 0:
+            unsearched.append((path, trees.OUT_OF_TIME))
+            continue
+        try:
+            with Closing(os.open(path, _READ)) as descriptor:
+                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    look = _Look(forms, path, deadline, left)
+                    for hit in look.into(descriptor):
+                        hits.setdefault((hit.name, hit.path, hit.line), hit)
+                    left -= look.done
+                    unsearched += look.unsearched
+        except FileNotFoundError:  # another session is at work
+            continue
+        except OSError as error:
+            unsearched.append((path, error.strerror or str(error)))
+    return Result(tuple(hits.values()), tuple(unsearched))
+
+
+class _Look:
+    """One look into one file."""
+
+    def __init__(self, forms: list[Form], path: str, deadline: float, most: int) -> None:
+        self._forms, self._path, self._deadline, self._most = forms, path, deadline, most
+        self._longest = max((len(form) for form, _, _ in forms), default=0)
+        self.done = 0
+        self.unsearched: Unseen = []
+
+    def into(self, descriptor: int) -> Iterator[Hit]:
+        """Yield what stands there."""
+        held, line = b"", 1
+        while piece := os.read(descriptor, _PIECE):
+            if not self.done and _is_deflated(piece):
+                yield from self._inflated(piece)
+            elif not self.done and piece.startswith(b"PACK"):
+                self.unsearched.append((self._path, "a pack of git"))
+            self.done += len(piece)
+            data = held + piece
+            binary = b"\0" in data[: _PIECE >> 10]
+            for position, name, encoded in self._matches(data):
+                yield Hit(name, self._path, 0 if binary else line + data.count(b"\n", 0, position), encoded)
+            keep = min(len(data), self._longest)
+            line += data.count(b"\n", 0, len(data) - keep)
+            held = data[len(data) - keep :]
+            if time.monotonic() > self._deadline or self.done > self._most:
+                self.unsearched.append((self._path, trees.OUT_OF_TIME))
+                return
+
+    def _matches(self, data: bytes) -> Iterator[tuple[int, str, bool]]:
+        for form, name, encoded in self._forms:
+            at = -1
+            for _ in range(_MOST_HITS):
+                at = data.find(form, at + 1)
+                if at < 0:
+                    break
+                yield at, name, encoded
+
+    def _inflated(self, piece: bytes) -> Iterator[Hit]:
+        """Look into an object of git: a commit keeps what was deleted again."""
+        import zlib
+
+        inflater = zlib.decompressobj()
+        try:
+            data = inflater.decompress(piece, _LARGEST_OBJECT)
+        except zlib.error:  # it only began like one
+            return
+        if inflater.unconsumed_tail or not inflater.eof:
+            self.unsearched.append((self._path, "too large to be decompressed"))
+        for _, name, encoded in self._matches(data):
+            yield Hit(name, self._path, 0, encoded)
+
+
+def _is_deflated(piece: bytes) -> bool:
+    """Return whether a file begins as zlib begins; git writes 0x78."""
+    return piece[:1] == b"\x78" and len(piece) > 1 and not int.from_bytes(piece[:2], "big") % 31
+
+
+def lines(result: Result, workdir: str) -> Iterator[str]:
+    """Yield what to say; nothing if nothing was found and everything was searched."""
+    if result.unsearched:
+        path, why = result.unsearched[0]
+        more = f" and {len(result.unsearched) - 1} more" if len(result.unsearched) > 1 else ""
+        yield (
+            "claudebox: not everything that the session wrote could be searched for secrets: "
+            f"{shorten(_relative(path, workdir), _PATH)} ({shorten(why, 80)}){more}"
+        )
+    if result.hits:
+        yield "claudebox: withheld secrets were found in files written by this session:"
+    for hit in result.hits[:_SHOWN]:
+        path = shorten(_relative(hit.path, workdir), _PATH)
+        where = f"{path}:{hit.line}" if hit.line else path
+        yield f"    {shorten(hit.name, 60)} in {where}{', encoded' if hit.encoded else ''}"
+    if len(result.hits) > _SHOWN:
+        yield f"    and {len(result.hits) - _SHOWN} more"
+    if result.hits:
+        yield "  Find the source and rotate the secret."
+
+
+def _relative(path: str, workdir: str) -> str:
+    return path[len(workdir) + 1 :] if path.startswith(f"{workdir}/") else path
+
+
+def find_forms(values: Iterable[tuple[str, str]]) -> list[tuple[bytes, str, bool]]:
+    """Return what to look for: a form, the name of its value, whether it is encoded."""
+    known: dict[bytes, tuple[bytes, str, bool]] = {}
+    for name, value in values:
+        for part in _parts(value):
+            for form in encode(part):
+                if len(form) >= SHORTEST:
+                    known.setdefault(form, (form, name, form != part))
+    return list(known.values())
+
+
+def encode(value: bytes) -> list[bytes]:
+    """Return the forms of a value, itself first."""
+    return list(dict.fromkeys(form for form in encodings(value) if len(form) >= len(value) // 2))
+
+
+def is_telling(value: str) -> bool:
+    """Return whether a value is worth looking for: not a path, a word or a number that stands anywhere."""
+    if len(value) < SHORTEST or len(set(value)) < _FEWEST_KINDS:
+        return False
+    if value.startswith(("/", "~/", "unix:")) or (value.isdigit() and len(value) < _SHORTEST_NUMBER):
+        return False
+    words = value.translate({ord(mark): " " for mark in "-_."}).split(" ")
+    plain = all(word.isalpha() and (word.islower() or word.isupper() or word.istitle()) for word in words)
+    return not plain or len(words) >= _PHRASE or len(value) >= 2 * SHORTEST * len(words)
+
+
+def _parts(value: str) -> Iterator[bytes]:
+    """Yield what to look for: the value, and of an address also the password in it."""
+    if is_telling(value):
+        yield os.fsencode(value)
+    _, scheme, rest = value.partition("://")
+    for end in "/?#":
+        rest = rest.partition(end)[0]
+    password = rest.rpartition("@")[0].partition(":")[2]
+    if scheme and is_telling(password):
+        yield os.fsencode(password)

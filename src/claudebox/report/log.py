@@ -1,0 +1,253 @@
+"""The session log: one file in ~/.claudebox/log, opened before the start, ended after the end; and reading it.
+
+The launcher writes how a session began and ended; the broker writes its decisions in between, to the same file, a line
+at a time. Names, numbers and verdicts only: never a value, a header, a body or the path of an address. Old records go
+when there are too many or too much of them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from claudebox.base import console
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import parse_object
+from claudebox.base.state import open_state
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from claudebox.report.changes import Report
+
+    Line = dict[str, Any]
+    Plain = str | int | float | bool | tuple["Plain", ...] | Mapping[str, "Plain"]
+
+
+DIRECTORY = "log"
+SUFFIX = ".jsonl"
+MOST_FILES, MOST_BYTES = 256, 64 << 20
+_EVERY = 16  # records between two looks at their size
+LINE = 1 << 19  # the longest line
+DOUBTFUL = (b'"broker"', b'"full"', b'"stuck"')  # marks of the lines that `find_doubts` looks at
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_CHANGES = "changes"
+_CHANGES_BYTES = 8 << 20
+_NAMES = 20_000  # characters of names in a line; each takes up to twelve bytes there
+_LONGEST = 8192
+
+
+class SessionLog:
+    """What is written down about one session; where it cannot be, the session goes on without."""
+
+    def __init__(self, state: str, name: str) -> None:
+        """Open the record; `state` is ~/.claudebox, `name` tells the project."""
+        self.descriptor = -1
+        self.name = ""
+        self._directory = -1
+        self._begun = time.time()
+        try:
+            self._directory = open_state(state, DIRECTORY)
+            self._prune()
+            self.name = _name(self._begun, name)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            self.descriptor = os.open(self.name, flags, 0o600, dir_fd=self._directory)
+        except (OSError, ClaudeboxError) as error:
+            problem = error.strerror if isinstance(error, OSError) else str(error)
+            console.warn(f"this session is not recorded in {state}/{DIRECTORY}: {problem}")
+
+    def write(self, kind: str, content: Mapping[str, Plain]) -> int:
+        """Write one line, whole or not at all; return how long it is."""
+        if self.descriptor < 0:
+            return 0
+        line = render({"time": round(time.time(), 3), "kind": kind, **content}) + "\n"
+        if len(line) > LINE:  # no reader takes more, and half a line says nothing
+            line = render({"time": round(time.time(), 3), "kind": kind, "too_long": len(line)}) + "\n"
+        try:
+            os.write(self.descriptor, line.encode("ascii"))
+        except OSError as error:
+            console.warn(f"the log of this session ends here: {error.strerror}")
+            self.close()
+        return len(line)
+
+    def close(self) -> None:
+        """Stop writing."""
+        for descriptor in (self.descriptor, self._directory):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.descriptor = self._directory = -1
+
+    def _prune(self) -> None:
+        """Remove the oldest records where there are too many, some at a time; names begin with their time."""
+        names = [name for name in os.listdir(self._directory) if name.endswith(SUFFIX)]
+        if len(names) < MOST_FILES and len(names) % _EVERY != _EVERY - 1:
+            return
+        names.sort()
+        most = MOST_FILES - min(_EVERY, MOST_FILES // 2)
+        size = 0
+        for index, name in enumerate(reversed(names)):
+            try:
+                status = os.lstat(name, dir_fd=self._directory)
+                size += status.st_size if stat.S_ISREG(status.st_mode) else 0
+                if (index >= most and len(names) >= MOST_FILES) or size > MOST_BYTES:
+                    os.unlink(name, dir_fd=self._directory)
+            except OSError:  # another session was quicker
+                continue
+
+
+def _name(now: float, project: str) -> str:
+    moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+    return f"{moment}.{int(now * 1000) % 1000:03d}Z-{project}-{os.getpid()}{SUFFIX}"
+
+
+def render(value: Plain) -> str:
+    """Return JSON in ASCII; the module of that name would cost every launch more than the rest of this."""
+    if isinstance(value, str):
+        plain = value.isascii() and value.isprintable() and '"' not in value and "\\" not in value
+        return f'"{value if plain else "".join(map(_escaped, value))}"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(render, value))}]"
+    return f"{{{', '.join(f'{render(name)}: {render(item)}' for name, item in value.items())}}}"
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if char in '"\\':
+        return f"\\{char}"
+    if 0x20 <= code < 0x7F:
+        return char
+    if code > 0xFFFF:
+        code -= 0x10000
+        return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+    return f"\\u{code:04x}"
+
+
+def write_changes(record: SessionLog, report: Report) -> None:
+    """Write down every path that changed, the most dangerous first, as far as there is room for it."""
+    left = _CHANGES_BYTES
+    for what, directory, names in _rows(report):
+        piece: list[str] = []
+        size = 0
+        for name in (*names, ""):
+            if piece and (not name or size + len(name) > _NAMES):
+                row: dict[str, Plain] = {"what": what, "in": directory[-_LONGEST:], "names": tuple(piece)}
+                left -= record.write(_CHANGES, row)
+                piece, size = [], 0
+                if left < 0:
+                    record.write(_CHANGES, {"what": "full", "in": "", "names": ()})
+                    return
+            piece.append(name[-_LONGEST:])
+            size += len(name)
+
+
+def _rows(report: Report) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield kind, directory and names; what became of a name stands behind it."""
+    from claudebox.report.kinds import HEADINGS
+
+    yield from (("not looked at", path, [why]) for path, why in report.unseen)
+    for kind in HEADINGS:
+        grouped: dict[str, list[str]] = {}
+        for change in report.changes:
+            if change.kind.name == kind:
+                path = change.path.rstrip("/")
+                directory = path.rpartition("/")[0]
+                name = change.path[len(directory) + 1 if directory else 0 :]
+                grouped.setdefault(directory, []).append(f"{name} ({change.how})" if change.how else name)
+        yield from ((kind, directory, grouped[directory]) for directory in sorted(grouped, key=_depth))
+
+
+def _depth(path: str) -> tuple[int, str]:
+    return path.count("/") + bool(path), path
+
+
+class LogReader:
+    """Reads one record, as far as it goes."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._rest = b""
+        try:
+            self._descriptor = os.open(f"{directory}/{name}", _READ)
+        except OSError:
+            self._descriptor = -1
+
+    def lines(self, *marks: bytes) -> Iterator[Line]:
+        """Yield the lines that are complete by now, or those with one of these marks; a damaged one is passed over."""
+        while self._descriptor >= 0 and (piece := os.read(self._descriptor, 1 << 16)):
+            *whole, self._rest = (self._rest + piece).split(b"\n")
+            if len(self._rest) > LINE:
+                self._rest = b""
+            for text in whole:
+                if marks and not any(mark in text for mark in marks):
+                    continue
+                if line := parse_object(text):
+                    yield line
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+def read_lines(directory: str, name: str, *marks: bytes) -> list[Line]:
+    """Return the lines of one record that are complete by now."""
+    reader = LogReader(directory, name)
+    try:
+        return list(reader.lines(*marks))
+    finally:
+        reader.close()
+
+
+def human(size: int) -> str:
+    """Return a number of bytes for people."""
+    value = float(size)
+    for unit in _UNITS[:-1]:
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} {_UNITS[-1]}"
+
+
+def sum_usage(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return what the answers of a model took and cost together."""
+    total = dict.fromkeys(("answers", "input", "output", "cached", "price", "unpriced"), 0)
+    for line in lines:
+        if line.get("kind") == "usage":
+            numbers = {name: value for name, value in line.items() if isinstance(value, int) and 0 <= value < 1 << 50}
+            cached = numbers.get("cache_write", 0) + numbers.get("cache_read", 0)
+            price, count = numbers.get("price", 0), numbers.get("count", 1)
+            row = (count, numbers.get("input", 0), numbers.get("output", 0), cached, price, 0 if price else count)
+            total = {name: amount + more for (name, amount), more in zip(total.items(), row, strict=True)}
+    return total
+
+
+def find_doubts(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return why a log does not tell everything that was reached and spent; the worst first."""
+    kinds = {line.get("kind"): line for line in lines}
+    account = kinds.get("broker", {})
+    found = []
+    if account.get("silent"):
+        found.append("the broker gave no account at its end: what was reached and spent last may be missing in the log")
+    if account.get("lost"):
+        found.append(f"{account['lost']} connections or answers could not be written to the log")
+    if "full" in kinds:
+        found.append("the log was full: later connections and answers are in it as sums only")
+    return found
+
+
+def records(directory: str, project: str = "") -> list[str]:
+    """Return the names of the records, oldest first."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ClaudeboxError(f"`{directory}` cannot be read: {error.strerror}") from None
+    return sorted(name for name in names if name.endswith(SUFFIX) and f"-{project}" in name)

@@ -1,0 +1,1 @@
+"""Turning a plan into a running sandbox, and ending it."""

@@ -1,0 +1,173 @@
+"""The sessions that are alive, and what each of them can write: `--undo` waits for them, and they for `--undo`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import OPEN_LOCK, Closing, read_at, real_path
+from claudebox.base.state import open_state
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from claudebox.host.records import Identity
+    from claudebox.plan.records import Plan
+
+    Lineage = tuple[Identity, ...]  # a directory and those above it
+
+
+DIRECTORY = "live"
+_LOCK = "lock"
+_CLAIM = ".claim"  # ends the names of entries that keep sessions away
+_LIMIT = 4 << 20  # more than bwrap takes mounts
+
+
+class Presence:
+    """One entry, held by a lock for as long as the launcher lives."""
+
+    def __init__(self, state: str) -> None:
+        self._directory = open_state(state, DIRECTORY)
+        self._name = f"{os.getpid()}.{time.monotonic_ns()}"
+        self._entry = -1
+
+    def enter(self, plan: Plan) -> None:
+        """Write down what this session can write; refuse while a command such as `--undo` is at work there."""
+        seen: dict[str, Lineage] = {}
+        written = (mount.source for mount in plan.mounts if mount.kind == "bind" and mount.role != "pin")
+        lineages = [_lineage(real_path(source), seen) for source in (plan.workdir, *written)]
+        with Closing(self._turn()):
+            for workdir, others, claimed in self._others():
+                if claimed and _overlap(lineages, others):
+                    raise ClaudeboxError(f"a claudebox command is at work in `{workdir}`", hint="wait for its end")
+            self._write(plan.workdir, lineages)
+
+    def claim(self, path: str, *more: str) -> None:
+        """Keep every session away from directories; refuse where one is at work that can write to them."""
+        lineages = [_lineage(real_path(place), {}) for place in (path, *more)]
+        with Closing(self._turn()):
+            for workdir, others, claimed in self._others():
+                if _overlap(lineages, others):
+                    who = "a claudebox command" if claimed else "a session"
+                    raise ClaudeboxError(f"{who} is at work in `{workdir}`", hint="end it first")
+            self._name += _CLAIM
+            self._write(path, lineages)
+
+    def list_sessions(self) -> list[tuple[int, str, float]]:
+        """Return the launchers that are alive: process, project, and since when."""
+        with Closing(self._turn()):
+            names = [
+                name
+                for name in os.listdir(self._directory)
+                if name != _LOCK and not name.endswith(_CLAIM) and self._is_alive(name)
+            ]
+            rows = [(name, read_at(self._directory, name, limit=_LIMIT)) for name in names]
+            return [
+                (int(name.partition(".")[0]), os.fsdecode(content).partition("\0")[0],
+                 os.lstat(name, dir_fd=self._directory).st_mtime)
+                for name, content in rows if content is not None
+            ]  # fmt: skip
+
+    def _turn(self) -> int:
+        """Wait for our turn: an entry that is being made is not locked yet, and would pass for dead."""
+        lock = os.open(_LOCK, OPEN_LOCK, 0o600, dir_fd=self._directory)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return lock
+
+    def _write(self, workdir: str, lineages: Iterable[Lineage]) -> None:
+        self._entry = os.open(self._name, OPEN_LOCK | os.O_TRUNC, 0o600, dir_fd=self._directory)
+        fcntl.flock(self._entry, fcntl.LOCK_EX)
+        rows = (" ".join(f"{device}:{inode}" for device, inode in lineage) for lineage in lineages)
+        os.write(self._entry, os.fsencode("\0".join((workdir, *rows))))
+
+    def leave(self) -> None:
+        """Take the entry away."""
+        if self._entry >= 0:
+            try:
+                os.unlink(self._name, dir_fd=self._directory)
+            except FileNotFoundError:
+                pass
+            os.close(self._entry)
+        os.close(self._directory)
+
+    def _others(self) -> Iterator[tuple[str, list[Lineage], bool]]:
+        """Yield where the other sessions are, what they can write, and whether they keep others away.
+
+        Entries of dead ones go away.
+        """
+        for name in os.listdir(self._directory):
+            if name == _LOCK or not self._is_alive(name):
+                continue
+            content = read_at(self._directory, name, limit=_LIMIT)
+            if content is None:  # what cannot be read could be anything, unless it went away just now
+                if not self._is_alive(name):
+                    continue
+                raise ClaudeboxError(f"`{DIRECTORY}/{name}` in claudebox's state cannot be read", hint="remove it")
+            workdir, *rows = os.fsdecode(content).split("\0")
+            yield (
+                workdir,
+                [tuple(_identity(word) for word in row.split()) for row in rows if row],
+                name.endswith(_CLAIM),
+            )
+
+    def _is_alive(self, name: str) -> bool:
+        try:
+            entry = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(entry, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.unlink(name, dir_fd=self._directory)
+        except BlockingIOError:
+            return True
+        except FileNotFoundError:
+            return False
+        finally:
+            os.close(entry)
+        return False
+
+
+def _identity(word: str) -> Identity:
+    device, _, inode = word.partition(":")
+    return int(device), int(inode)
+
+
+def _lineage(path: str, seen: dict[str, Lineage]) -> Lineage:
+    """Return what is at a real path and above it; nothing if it is not made yet: nobody else can write to it then."""
+    steps = [path]
+    while steps[-1] not in seen and steps[-1] != "/":
+        steps.append(os.path.dirname(steps[-1]))
+    lineage: Lineage = ()
+    for step in reversed(steps):
+        if step not in seen:
+            try:
+                status = os.stat(step)
+            except OSError:
+                return ()
+            seen[step] = ((status.st_dev, status.st_ino), *lineage)
+        lineage = seen[step]
+    return lineage
+
+
+def _overlap(ours: list[Lineage], theirs: list[Lineage]) -> bool:
+    return any(one and other and (one[0] in other or other[0] in one) for one in ours for other in theirs)
+
+
+def list_sessions(state: str) -> list[tuple[int, str, float]]:
+    """Return the launchers that are alive, for one that is not going to be among them."""
+    presence = Presence(state)
+    try:
+        return presence.list_sessions()
+    finally:
+        presence.leave()
+
+
+def is_in_use(state: str) -> bool:
+    """Return whether some session has an entry in this ~/.claudebox."""
+    try:
+        return bool(set(os.listdir(f"{state}/{DIRECTORY}")) - {_LOCK})
+    except OSError:
+        return False

@@ -1,0 +1,77 @@
+"""Processes of ours beside a sandbox: its network, its broker, its relay to the Nix daemon."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from claudebox.plan.records import Plan
+
+
+_NEVER = 3600.0
+
+
+class Sidecar:
+    """What one of them does, from before bwrap starts until the session has ended; each overrides what concerns it."""
+
+    title = "a process beside the sandbox"  # how its end is named when it fails
+    texts: dict[str, str] = {}  # noqa: RUF012 - replaced as a whole; what programs inside are told, by `Fetched.key`
+    sockets: dict[str, str] = {}  # noqa: RUF012 - likewise; what bwrap binds, by name
+    moved: tuple[str, ...] = ()  # what became of branches, after `finish`
+
+    def listen(self) -> None:
+        """Make the sockets and directories that bwrap binds."""
+
+    def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
+        """Start; `files` are descriptors to write to: the log, and texts that bwrap waits for."""
+
+    def attach(self, payload: int) -> None:
+        """Connect with the sandbox, whose payload waits at the gate, or raise."""
+
+    def tend(self) -> None:
+        """Notice if a process of ours has ended."""
+
+    def look(self) -> float:
+        """Do what is due; return in how many seconds to look again."""
+        return _NEVER
+
+    def hang_up(self) -> None:
+        """Begin to end: the payload has."""
+
+    def finish(self) -> tuple[str, ...]:
+        """End, and return what the user should know."""
+        return ()
+
+
+def make_sidecars(plan: Plan) -> tuple[Sidecar, ...]:
+    """Return the sidecars that a plan needs, in the order in which they attach."""
+    found: list[Sidecar] = []
+    if plan.undo is not None:
+        from claudebox.undo.snapshot import UndoSidecar
+
+        found.append(UndoSidecar(plan, plan.undo))
+    if plan.group is not None:
+        from claudebox.run.limits import CgroupSidecar
+
+        found.append(CgroupSidecar(plan.group))
+    handed: Callable[[], list[tuple[str, int]]] = list
+    if plan.link is not None:
+        from claudebox.network.sidecar import NetworkSidecar
+
+        network = NetworkSidecar(plan.link)
+        handed = network.hand_over
+        found.append(network)
+    if plan.broker is not None:
+        from claudebox.broker.sidecar import BrokerSidecar
+
+        found.append(BrokerSidecar(plan.broker, handed))
+    if plan.relay is not None:
+        from claudebox.nix.relay import NixRelaySidecar
+
+        found.append(NixRelaySidecar(plan.relay, plan.seccomp))
+    if any(own.real for own in plan.git):
+        from claudebox.git import sidecar as git_sidecar
+
+        found.append(git_sidecar.follow(plan))
+    return tuple(found)

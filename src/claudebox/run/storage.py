@@ -1,0 +1,179 @@
+"""What a session holds besides the project: its caches, and a directory on disk where home and /tmp are not in memory.
+
+Locks say that something is in use, and end with the process. So the next session knows what a killed one has left, and
+removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from claudebox.base import trees
+from claudebox.base.console import list_some
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, list_names
+from claudebox.base.records import Value
+from claudebox.base.state import open_again
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.plan.records import Plan
+
+
+_DAY = 24 * 3600.0
+
+
+class Storage:
+    """What one session holds; `directory` is that of the instance."""
+
+    def __init__(self, plan: Plan, directory: str) -> None:
+        self._plan, self._directory, self._place = plan, directory, f"{directory}/scratch"
+        self._name = os.path.basename(plan.scratch)
+        self._own = -1  # holds the lock of the scratch directory
+        self._caches = _lock_caches(plan.caches) if plan.caches else -1
+        try:
+            top = os.open(self._place, OPEN_DIRECTORY)
+        except OSError:  # no session here ever had one
+            return
+        with Closing(top):
+            fcntl.flock(top, fcntl.LOCK_EX)  # what another session makes at this moment is not locked yet
+            left = [(name, held) for name in os.listdir(top) if (held := _take(top, name)) >= 0]
+            if self._name:
+                self._make(top)
+        for name, held in left:
+            self._clear(name)
+            os.close(held)
+
+    def end(self) -> list[str]:
+        """Let go of everything, and look once a day whether caches are too large; return what a user should know.
+
+        What something inside has closed is opened: whatever comes next looks into it.
+        """
+        open_again(self._directory, self._plan.kept)
+        notes = self._clear(self._name) if self._own >= 0 else []
+        due = self._caches >= 0 and time.time() - os.fstat(self._caches).st_mtime > _DAY
+        for descriptor in (self._own, self._caches):
+            if descriptor >= 0:
+                os.close(descriptor)
+        if due:
+            notes += prune(self._plan.caches, self._plan.policy.cache_limit)
+        return notes
+
+    def _make(self, top: int) -> None:
+        """Make home and /tmp of this session, in a directory that nothing inside can see."""
+        try:
+            os.mkdir(self._name, 0o700, dir_fd=top)
+            self._own = _take(top, self._name)
+            for name, mode in (("home", 0o700), ("tmp", 0o1777)):
+                os.mkdir(name, 0o700, dir_fd=self._own)
+                os.chmod(name, mode, dir_fd=self._own)  # whatever the umask is
+        except OSError as error:
+            raise ClaudeboxError(
+                f"`{self._place}` cannot hold the home of the sandbox: {error.strerror}",
+                hint="free disk space, or choose `--scratch memory`",
+            ) from None
+
+    def _clear(self, name: str) -> list[str]:
+
+        try:
+            trees.remove(self._place, name)
+        except OSError as error:
+            return [f"`{self._place}/{name}` could not be removed: {error.strerror}"]
+        return []
+
+
+def _take(top: int, name: str) -> int:
+    """Open and lock a scratch directory that no session uses, or return nothing."""
+    descriptor = -1
+    try:
+        descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=top)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if descriptor >= 0:
+            os.close(descriptor)
+        return -1
+    return descriptor
+
+
+def _lock_caches(directory: str) -> int:
+    """Return a descriptor that says that caches are in use."""
+    descriptor = os.open(f"{directory}.lock", OPEN_LOCK, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:  # another session, which has ended, removes what is old
+        pass
+    return descriptor
+
+
+# Keeping caches within their limit: what was not used for longest goes, one program's cache at a time.
+#
+# Half of a cache is of no use to most programs, and some take it for damaged; so each goes as a whole, and only while
+# no session uses it.
+
+
+_PATIENCE = 10.0  # seconds for looking at them
+_SHOWN = 20
+
+
+class Usage(Value):
+    """What one program keeps."""
+
+    name: str
+    size: int
+    used: float
+
+
+def measure(directory: str, deadline: float) -> Iterator[Usage]:
+    """Yield what is in a directory of caches, as far as time permits."""
+    for name in list_names(directory):
+        path = f"{directory}/{name}"
+        try:
+            rows = [os.lstat(path)]
+        except OSError:
+            continue
+        if rows[0].st_mode & trees.KIND == trees.IS_DIRECTORY:
+            rows += (status for _, status in trees.walk(path, [], deadline, trees.Closed(0.0)))
+        used = max(max(status.st_mtime, status.st_atime) for status in rows)
+        yield Usage(name, sum(status.st_blocks * 512 for status in rows), used)
+
+
+def prune(directory: str, limit: int) -> Iterator[str]:
+    """Remove what was not used for longest until the rest is within the limit; yield what a user should know."""
+    lock = os.open(f"{directory}.lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.utime(lock)
+        yield from _prune(directory, limit)
+    except BlockingIOError:  # another session uses them
+        return
+    finally:
+        os.close(lock)
+
+
+def _prune(directory: str, limit: int) -> Iterator[str]:
+    found = sorted(measure(directory, time.monotonic() + _PATIENCE), key=lambda usage: usage.used)
+    total = sum(usage.size for usage in found)
+    gone = []
+    for usage in found:
+        if total <= limit:
+            break
+        try:
+            _remove(directory, usage.name)
+        except OSError as error:
+            yield f"`{directory}/{usage.name}` could not be removed: {error.strerror}"
+            continue
+        total -= usage.size
+        gone.append(usage.name)
+    if gone:
+        yield f"caches were larger than {limit >> 30} GiB (`cache_size`): removed {list_some(gone, _SHOWN)}"
+
+
+def _remove(directory: str, name: str) -> None:
+    try:
+        os.unlink(f"{directory}/{name}")
+    except IsADirectoryError:
+        trees.remove(directory, name)

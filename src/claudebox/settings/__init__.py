@@ -1,0 +1,1 @@
+"""What was asked: flags, files and profiles, merged into one policy."""

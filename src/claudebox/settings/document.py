@@ -1,0 +1,409 @@
+"""The text of a file of settings → plain values, and where each key stands; refused in a second if hostile (C18)."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from typing import Any
+
+from claudebox.base import console
+from claudebox.base.errors import ClaudeboxError
+from claudebox.settings.layers import Given
+from claudebox.settings.table import SETTINGS
+from claudebox.tables.environment import LOADERS, MADE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from claudebox.settings.files import Role, Source
+    from claudebox.settings.records import Setting
+
+
+# A hundred parts in a row: time and memory of `tomllib` grow with the square of their number (C18).
+_LONG_KEY = re.compile(r"""(?m)^[ \t]*+\[?+\[?+(?:[ \t]*+(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.){100}""")
+_TYPES = {
+    str: "a string", bool: "true or false", int: "a number", float: "a number", list: "an array", dict: "a table",
+}  # fmt: skip
+
+
+def parse_text(source: Source) -> tuple[dict[str, Any], Lines]:
+    """Return the document and the lines of its keys."""
+    try:
+        text = source.content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = source.content[: error.start].count(b"\n") + 1
+        raise ClaudeboxError(f"{source.shown}:{line}: byte {source.content[error.start]:#04x} is not UTF-8") from None
+    is_json = source.path.endswith(".json")
+    try:
+        if not is_json and _LONG_KEY.search(text):
+            raise RecursionError
+        document = json.loads(text, object_pairs_hook=_unique) if is_json else tomllib.loads(text)
+    except RecursionError:
+        raise ClaudeboxError(f"{source.shown} is nested too deeply", hint="no setting needs that") from None
+    except ValueError as error:
+        raise ClaudeboxError(f"{source.shown}{_position(error, text)}: {_problem(error)}") from None
+    if not isinstance(document, dict):
+        raise ClaudeboxError(f"{source.shown} is {kind(document)}, and settings are a table")
+    return document, Lines(text, is_json=is_json)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in document:
+            raise ValueError(f"the key {name!r} is there twice")
+        document[name] = value
+    return document
+
+
+def _position(error: ValueError, text: str) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f":{error.lineno}"
+    if "at end of document" in str(error):
+        return f":{text.rstrip().count(chr(10)) + 1}"
+    found = re.search(r"\(at line (\d+), column \d+\)", str(error))
+    return f":{found[1]}" if found else ""
+
+
+def _problem(error: ValueError) -> str:
+    text = error.msg if isinstance(error, json.JSONDecodeError) else re.sub(r" \(at .*\)$", "", str(error))
+    return text[:1].lower() + text[1:]
+
+
+class Lines:
+    """Where the keys of a file stand; `tomllib` does not tell, so a look at the beginnings of lines must do."""
+
+    _HEADER = re.compile(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(?:#.*)?$")
+    _KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*(?:\.\s*"?([\w-]+)"?\s*)?=""")
+    _JSON_KEY = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:')
+
+    def __init__(self, text: str, *, is_json: bool) -> None:
+        self._text = text.split("\n")
+        self._known: dict[tuple[str | int, ...], int] = {}
+        (self._scan_json if is_json else self._scan_toml)()
+
+    def _scan_toml(self) -> None:
+        table: tuple[str | int, ...] = ()
+        counts: dict[str, int] = {}
+        for number, line in enumerate(self._text, 1):
+            if header := self._HEADER.match(line):
+                name = header[2].strip().strip("\"'")
+                table = (name,)
+                if header[1] == "[[":
+                    table = (name, counts.get(name, 0))
+                    counts[name] = counts.get(name, 0) + 1
+                self._known.setdefault((name,), number)
+                self._known.setdefault(table, number)
+            elif key := self._KEY.match(line):
+                name = key[1] or key[2] or key[3] or ""
+                self._known.setdefault((*table, name), number)
+                if key[4]:
+                    self._known.setdefault((*table, name, key[4]), number)
+
+    def _scan_json(self) -> None:
+        for number, line in enumerate(self._text, 1):
+            for key in self._JSON_KEY.finditer(line):
+                self._known.setdefault((key[1],), number)
+
+    def of(self, *path: str | int) -> int:
+        """Return the line of a key, or of the table around it; 0 if it was not found."""
+        while path:
+            if path in self._known:
+                return self._known[path]
+            if len(path) > 1 and isinstance(path[-1], str) and (path[-1],) in self._known:
+                return self._known[path[-1:]]
+            path = path[:-1]
+        return 0
+
+    def of_item(self, key: str, item: str) -> int:
+        """Return the line of one string of an array."""
+        start = self.of(key)
+        for number in range(start, min(start + 500, len(self._text) + 1)) if start else ():
+            line = self._text[number - 1]
+            if f'"{item}"' in line or f"'{item}'" in line:
+                return number
+        return start
+
+
+def kind(value: Any) -> str:
+    """Return what a value is, as a user would call it."""
+    if value == "":
+        return "an empty string"
+    return _TYPES.get(type(value), "a date or time")
+
+
+# The text of a file of settings → checked values, or everything that is wrong with it, at once.
+#
+# Off the launch path: `config` keeps what this module returns, and asks again only for a content that it has not
+# seen.
+
+
+Row = tuple[str, int, dict[str, str]]  # value, line, fields
+
+_SHOWN = 60  # characters of a wrong value
+# Besides those that change what programs load: these lead the client, and with it its key, to another server.
+_NOT_FROM_PROJECTS = frozenset((
+    "ALL_PROXY", "CURL_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED",
+    "REQUESTS_CA_BUNDLE",
+))  # fmt: skip
+_NOT_FROM_PROJECTS_PREFIXES = ("ANTHROPIC_", "CLAUDE", "DYLD_", "GIT_CONFIG", "LD_")
+_WANTED = {
+    "switch": "true or false",
+    "choice": "one of them as a string",
+    "text": "a string",
+    "list": "an array of strings",
+    "words": "an array of strings",
+    "table": "a table of strings",
+    "record": "a table",
+    "rows": "an array of tables",
+    "groups": "tables with names of your own",
+}
+
+
+def read_document(source: Source) -> dict[str, list[Row]]:
+    """Return the checked values of a file by the key of their setting."""
+    document, lines = parse_text(source)
+    check = _Check(source, lines)
+    for name, value in document.items():
+        check.setting(name, value)
+    check.done()
+    return check.rows
+
+
+def unknown_profile(name: str, origin: str, names: Iterable[str]) -> ClaudeboxError:
+    """Return the error for a profile that is nowhere."""
+    known = sorted(names)
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean `{near[0]}`?" if near else f"there are {_listed(known)}"
+    return ClaudeboxError(
+        f"`{origin}`: there is no profile `{name}`",
+        hint=f"{hint}; a new one is ~/.claudebox/profiles/{name}.toml",
+    )
+
+
+def _listed(words: Iterable[str]) -> str:
+    *front, last = [f"`{word}`" for word in words]
+    return f"{', '.join(front)} or {last}" if front else last
+
+
+class _Check:
+    """Holds the values of a file against the table, and collects what does not fit."""
+
+    def __init__(self, source: Source, lines: Lines) -> None:
+        self.rows: dict[str, list[Row]] = {}
+        self._shown = source.shown
+        self._role: Role = source.role
+        self._lines = lines
+        self._errors: list[str] = []
+
+    def done(self) -> None:
+        """Raise everything that was found."""
+        if self._errors:
+            raise ClaudeboxError(self._errors[0], more=tuple(self._errors[1:]))
+
+    def _wrong(self, line: int, message: str) -> None:
+        where = f"{self._shown}:{line}" if line else self._shown
+        self._errors.append(f"{where}: {message}")
+
+    def setting(self, name: str, value: Any) -> None:
+        """Take one key of the file."""
+        line = self._lines.of(name)
+        row = next((row for row in SETTINGS if row.file_key == name and row.in_files != "none"), None)
+        if row is None:
+            self._wrong(line, self._unknown(name))
+        elif not self._permitted(row):
+            self._wrong(line, self._forbidden(row))
+        else:
+            getattr(self, f"_{row.shape}")(row, value, line)
+
+    def _permitted(self, row: Setting) -> bool:
+        if row.key == "profile" and self._role == "profile":
+            return False
+        return row.in_files == "project" or (row.in_files == "user" and self._role != "project") or (
+            row.in_files == self._role == "profile"
+        )  # fmt: skip
+
+    def _unknown(self, name: str) -> str:
+        for row in SETTINGS:
+            if name in (row.key, row.key.replace("_", "-"), *(flag.lstrip("-") for flag in row.flags)):
+                if row.in_files != "none":
+                    return f"`{name}` is called `{row.file_key}` here"
+                written = f"; write `{row.instead}` here" if row.instead else ""
+                return f"`{name}` is a flag for the command line{written}"
+        keys = [row.file_key for row in SETTINGS if self._permitted(row)]
+        near = difflib.get_close_matches(name, keys, 1)
+        return f"`{name}` is not a setting; " + (
+            f"did you mean `{near[0]}`?" if near else f"there are {_listed(sorted(keys))}"
+        )
+
+    def _forbidden(self, row: Setting) -> str:
+        if row.key == "profile" and self._role == "profile":
+            return "`profile` is called `extends` in a profile"
+        if row.in_files == "profile":
+            return f"`{row.file_key}` belongs into a profile"
+        return f"`{row.file_key}` cannot come from a project; it is yours to say, in ~/.claudebox/config.toml"
+
+    def _mistyped(self, row: Setting, value: Any, line: int, *, within: str = "") -> None:
+        wanted = f"{_listed(row.choices)}" if row.choices else _WANTED[row.shape]
+        self._wrong(line, f"`{row.file_key}`{within} is {kind(value)}, and must be {wanted}")
+
+    def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
+        """Take a value if the rules of its setting agree."""
+        given = Given(value, f"{self._shown}:{line}" if line else self._shown, fields or {}, self._role == "project")
+        try:
+            if row.parse is not None:
+                row.parse(given)
+        except ClaudeboxError as error:
+            self._errors.append(error.message.replace(f"`{given.origin}`", f"{given.origin}: `{row.file_key}`", 1))
+        else:
+            self.rows.setdefault(row.key, []).append((value, line, given.fields))
+
+    def _text_of(self, row: Setting, value: Any, line: int, within: str = "") -> bool:
+        if not isinstance(value, str):
+            self._mistyped(row, value, line, within=within)
+        elif not value or "\0" in value:
+            self._wrong(line, f"`{row.file_key}`{within} is empty, or has a NUL byte in it")
+        else:
+            return True
+        return False
+
+    def _switch(self, row: Setting, value: Any, line: int) -> None:
+        if isinstance(value, bool):
+            self._add(row, "yes" if value else "no", line)
+        else:
+            self._mistyped(row, value, line)
+
+    def _choice(self, row: Setting, value: Any, line: int) -> None:
+        if isinstance(value, str) and value in row.choices:
+            self._add(row, value, line)
+            return
+        near = difflib.get_close_matches(value, row.choices, 1) if isinstance(value, str) else []
+        found = f'"{console.shorten(value, _SHOWN)}"' if isinstance(value, str) else kind(value)
+        former = dict(row.former).get(value, "") if isinstance(value, str) else ""
+        asked = f": {former}" if former else f"; did you mean `{near[0]}`?" if near else ""
+        self._wrong(line, f"`{row.file_key}` is {found}, and must be {_listed(row.choices)}{asked}")
+
+    def _text(self, row: Setting, value: Any, line: int) -> None:
+        if self._text_of(row, value, line):
+            self._add(row, value, line)
+
+    def _list(self, row: Setting, value: Any, line: int) -> None:
+        if not isinstance(value, list):
+            self._mistyped(row, value, line)
+            return
+        for item in value:
+            where = self._lines.of_item(row.file_key, item) if isinstance(item, str) else line
+            if self._text_of(row, item, where, " has an element that"):
+                self._judged(row, item, where)
+
+    def _judged(self, row: Setting, item: str, line: int) -> None:
+        if row.key == "env" and self._role == "project" and item in LOADERS:
+            self._wrong(line, f"`{row.file_key}`: a project cannot ask for `{item}`, which changes what programs load")
+        else:
+            self._add(row, item, line)
+
+    def _words(self, row: Setting, value: Any, line: int) -> None:
+        if not isinstance(value, list) or not value:
+            self._mistyped(row, value, line)
+        elif all(self._text_of(row, item, line, " has a word that") for item in value):
+            self._add(row, value[0], line, {str(index): word for index, word in enumerate(value)})
+
+    def _table(self, row: Setting, value: Any, line: int) -> None:
+        if not isinstance(value, dict):
+            self._mistyped(row, value, line)
+            return
+        for name, item in value.items():
+            where = self._lines.of(row.file_key, name) or line
+            if not isinstance(item, str):
+                self._wrong(where, f"`{row.file_key}.{name}` is {kind(item)}, and must be a string, in quotes")
+            elif name in MADE:
+                self._wrong(where, f"`{row.file_key}`: `{name}` is made by claudebox")
+            elif self._role == "project" and _is_powerful(name):
+                what = "which changes what programs load or where they connect"
+                self._wrong(where, f"`{row.file_key}`: a project cannot set `{name}`, {what}")
+            else:
+                self._add(row, f"{name}={item}", where)
+
+    def _record(self, row: Setting, value: Any, line: int) -> None:
+        if not isinstance(value, dict):
+            self._mistyped(row, value, line)
+            return
+        fields = self._fields(row, value, lambda name: self._lines.of(row.file_key, name) or line, line)
+        if fields is not None:
+            self._add(row, " ".join(item for item in fields.values() if item), line, fields)
+
+    def _rows(self, row: Setting, value: Any, line: int) -> None:
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            self._mistyped(row, value, line)
+            return
+        for index, item in enumerate(value):
+            start = self._lines.of(row.file_key, index) or line
+
+            def where(name: str, index: int = index, start: int = start) -> int:
+                return self._lines.of(row.file_key, index, name) or start
+
+            fields = self._fields(row, item, where, start)
+            if fields is not None:
+                self._add(row, " ".join(word for word in fields.values() if word), start, fields)
+
+    def _groups(self, row: Setting, value: Any, line: int) -> None:
+        if not isinstance(value, dict) or not all(isinstance(item, dict) for item in value.values()):
+            self._mistyped(row, value, line)
+            return
+        (field,) = row.fields
+        for group, item in value.items():
+            where = self._lines.of(f"{row.file_key}.{group}") or self._lines.of(row.file_key, group) or line
+            for name in item.keys() - {field.name}:
+                self._wrong(where, f"`{row.file_key}.{group}` has no `{name}`; there is `{field.name}`")
+            members = item.get(field.name)
+            if not isinstance(members, list) or not members:
+                self._wrong(where, f"`{row.file_key}.{group}` needs `{field.name}`, an array of strings")
+                continue
+            for member in members:
+                if self._text_of(row, member, where, f".{group} has an element that"):
+                    self._add(row, f"{group}={member}", where)
+
+    def _fields(
+        self, row: Setting, value: dict[str, Any], where: Callable[[str], int], line: int
+    ) -> dict[str, str] | None:
+        """Return the fields of a table with their defaults, or None if something is wrong with them."""
+        before = len(self._errors)
+        known = {field.name: field for field in row.fields}
+        for name, item in value.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                asked = f"; did you mean `{near[0]}`?" if near else f"; there are {_listed(known)}"
+                self._wrong(where(name), f"`{row.file_key}` has no `{name}`{asked}")
+            elif known[name].many:
+                spaced = known[name].spaced
+                if not _is_many(item, spaced=spaced):
+                    strings = "strings" if spaced else "strings without spaces"
+                    self._wrong(where(name), f"`{row.file_key}.{name}` must be an array of {strings}")
+            elif not isinstance(item, str) or "\0" in item or not item:
+                self._wrong(where(name), f"`{row.file_key}.{name}` is {kind(item)}, and must be a string")
+            elif known[name].choices and item not in known[name].choices:
+                found = console.shorten(item, _SHOWN)
+                must = _listed(known[name].choices)
+                self._wrong(where(name), f'`{row.file_key}.{name}` is "{found}", and must be {must}')
+        for field in row.fields:
+            if field.default is None and field.name not in value:
+                self._wrong(line, f"`{row.file_key}` needs `{field.name}`: {field.help.replace('`', '')}")
+        if len(self._errors) > before:
+            return None
+        given = {name: "\n".join(item) if known[name].many else item for name, item in value.items()}
+        return {field.name: given.get(field.name) or field.default or "" for field in row.fields}
+
+
+def _is_many(value: Any, *, spaced: bool) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    never = set("\0\t\n\r" if spaced else " \0\t\n\r")
+    return all(isinstance(word, str) and word and not never & set(word) for word in value)
+
+
+def _is_powerful(name: str) -> bool:
+    upper = name.upper()
+    return name in LOADERS or upper in _NOT_FROM_PROJECTS or upper.startswith(_NOT_FROM_PROJECTS_PREFIXES)

@@ -1,0 +1,313 @@
+"""Files of settings: found, opened without trusting them, and turned into layers.
+
+`tomllib` alone would cost a launch 15 ms. What a file says is therefore kept, parsed and checked, in
+~/.claudebox/config-cache under the digest of its content, and read again only when the content is another one;
+`validate` does the reading, off the usual path. Nothing is written before `SettingsReader.save`.
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import stat
+
+from claudebox import __version__
+from claudebox.base import console, syscalls
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import OPEN_DIRECTORY, PACKAGE, Closing, list_names, mode_of, others_write, real_path
+from claudebox.base.records import Value
+from claudebox.settings import layers as settings_layers
+from claudebox.settings.layers import Given, Layer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Literal
+
+    from claudebox.settings.layers import Settings
+
+    Role = Literal["user", "profile", "project"]
+
+
+PROJECT_FILE = ".claudebox.toml"
+LIMIT = 64 << 10
+BUILT_IN = f"{PACKAGE}/claudebox/profiles"
+_SUFFIXES = (".toml", ".json")
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_DIGEST = 64  # characters in front of what is kept
+_CACHE = "config-cache"
+_FORMAT = 4  # of what is kept: another number whenever the same file would be read as something else
+_KEPT = 64  # entries of the cache, more than anybody has files
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+
+
+class Source(Value):
+    """One file of settings, as it was when it was opened."""
+
+    path: str
+    shown: str  # how a user would write the path
+    role: Role
+    content: bytes
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the content."""
+        return syscalls.sha256(self.content)
+
+
+class SettingsReader:
+    """Turns the files of one user into layers."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self.state = f"{home}/.claudebox"
+        self._unsaved: dict[str, dict[str, Any]] = {}
+        self.own: tuple[Layer, ...] | None = None  # of the user's files, when they were read
+        self.opened: list[str] = []  # the files that had a say, as a user would write them
+
+    def present(self) -> bool:
+        """Return whether the user has a file of defaults."""
+        return os.path.lexists(f"{self.state}/config.toml")
+
+    def defaults(self) -> Layer | None:
+        """Return what ~/.claudebox/config.toml says, if it is there."""
+        path = f"{self.state}/config.toml"
+        return self.layer(self._open(path, "user")) if os.path.lexists(path) else None
+
+    def project(self, workdir: str) -> Source | None:
+        """Return the project's own file, unread and untrusted."""
+        path = os.path.join(workdir, PROJECT_FILE)
+        mode = mode_of(path)
+        if not mode:
+            return None
+        if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            return self._open(path, "project", shown=PROJECT_FILE)
+        if not stat.S_ISDIR(mode):
+            raise ClaudeboxError(f"{PROJECT_FILE} is not a file", hint="it must be a file of the project itself")
+        if os.listdir(path):  # an empty one is the stub of another session
+            console.warn(f"{PROJECT_FILE} is not a file, and says nothing")
+        return None
+
+    def profile(self, name: str, origin: str) -> tuple[Layer, ...]:
+        """Return the layers of a profile, those that it extends first."""
+        chain: list[Layer] = []
+        seen: list[str] = []
+        wanted = name
+        while wanted:
+            path = self.find(wanted, origin, without=seen)
+            if path in seen:
+                names = " -> ".join((name, *(layer.given["extends"][0].value for layer in chain)))
+                raise ClaudeboxError(f"`{origin}`: the profiles extend each other in a circle: {names}")
+            seen.append(path)
+            layer = self.layer(self._open(path, "profile"))
+            chain.append(layer)
+            extends = layer.given.get("extends")
+            wanted, origin = (extends[0].value, extends[0].origin) if extends else ("", "")
+        return tuple(reversed(chain))
+
+    def find(self, name: str, origin: str, *, without: Iterable[str] = ()) -> str:
+        """Return where a profile lies: the user's before ours, so that one can extend the other by the same name."""
+        if not name or name.startswith(".") or not set(name) <= _NAME:
+            raise ClaudeboxError(
+                f"`{origin}`: `{name}` cannot be the name of a profile", hint="letters, digits, `-`, `_` and `.`"
+            )
+        own = [path for path in self._candidates(f"{self.state}/profiles", name) if os.path.lexists(path)]
+        if len(own) > 1:
+            raise ClaudeboxError(f"`{origin}`: the profile `{name}` is there twice: {self.shown(own[0])} and "
+                                 f"{self.shown(own[1])}", hint="remove one of them")  # fmt: skip
+        brought = [path for path in self._candidates(BUILT_IN, name) if os.path.exists(path)]
+        if own and not (own[0] in without and brought):
+            return own[0]
+        if brought:
+            return brought[0]
+        from claudebox.settings import document
+
+        raise document.unknown_profile(name, origin, self.names())
+
+    @staticmethod
+    def _candidates(directory: str, name: str) -> list[str]:
+        return [f"{directory}/{name}{suffix}" for suffix in _SUFFIXES]
+
+    def names(self) -> dict[str, str]:
+        """Return all profiles and where they lie."""
+        found: dict[str, str] = {}
+        for directory in (BUILT_IN, f"{self.state}/profiles"):
+            for entry in list_names(directory):
+                stem, suffix = os.path.splitext(entry)
+                if suffix in _SUFFIXES and not stem.startswith("."):
+                    found[stem] = f"{directory}/{entry}"
+        return found
+
+    def shown(self, path: str) -> str:
+        """Return a path as a user would write it."""
+        if path.startswith(f"{BUILT_IN}/"):
+            return f"built-in {os.path.basename(path)}"
+        return "~" + path[len(self._home) :] if path.startswith(self._home.rstrip("/") + "/") else path
+
+    def _open(self, path: str, role: Role, *, shown: str = "") -> Source:
+        """Read a file that may be anything, and belong to anybody (C18, E05)."""
+        shown = shown or self.shown(path)
+        try:
+            # The user may keep their own files elsewhere and link to them; a project may not lead us anywhere.
+            descriptor = os.open(path, _READ | (os.O_NOFOLLOW if role == "project" else 0))
+        except OSError as error:
+            if error.errno == errno.ELOOP and role == "project":
+                raise ClaudeboxError(f"{shown} is a link", hint="it must be a file of the project itself") from None
+            raise ClaudeboxError(f"{shown} cannot be read: {error.strerror}") from None
+        with Closing(descriptor):
+            status = os.fstat(descriptor)
+            brought = path.startswith(f"{BUILT_IN}/")  # as good as the program itself
+            _check(shown, status)
+            if not brought:
+                _check_owner(shown, descriptor, status)
+            if role != "project" and not brought:
+                _check_link(shown, os.lstat(path))
+            content = b""
+            while len(content) <= LIMIT and (piece := os.read(descriptor, LIMIT + 1 - len(content))):
+                content += piece
+        if len(content) > LIMIT:
+            raise _too_large(shown)
+        return Source(path, shown, role, content)
+
+    def layer(self, source: Source) -> Layer:
+        """Return what a file says, from the cache if it has been read before."""
+        reader = f"{_FORMAT} {__version__} {marshal.version} {source.role}"
+        key = syscalls.sha256(b"\0".join((reader.encode(), os.fsencode(source.path), source.content)))
+        rows = self._recall(key)
+        if rows is None:
+            from claudebox.settings import document
+
+            rows = self._unsaved[key] = document.read_document(source)
+        self.opened.append(source.shown)
+        untrusted = source.role == "project"
+        return Layer(
+            source.shown,
+            {
+                name: tuple(
+                    Given(value, f"{source.shown}:{line}" if line else source.shown, fields, untrusted)
+                    for value, line, fields in values
+                )
+                for name, values in rows.items()
+            },
+        )
+
+    def _recall(self, key: str) -> dict[str, list[tuple[str, int, dict[str, str]]]] | None:
+        directory = _open_own(f"{self.state}/{_CACHE}")
+        if directory is None:
+            return None
+        try:
+            descriptor = os.open(key, _READ | os.O_NOFOLLOW, dir_fd=directory)
+        except OSError:
+            return None
+        finally:
+            os.close(directory)
+        with Closing(descriptor):
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or not _is_ours(status) or status.st_size > LIMIT * 8:
+                return None
+            data = os.read(descriptor, status.st_size)
+        if syscalls.sha256(data[_DIGEST:]).encode() != data[:_DIGEST]:  # damaged: marshal believes whatever it is given
+            return None
+        rows: dict[str, Any] = marshal.loads(data[_DIGEST:])  # noqa: S302 - ours, and whole
+        return rows
+
+    def save(self) -> None:
+        """Keep what was read; where that is impossible, it is read again next time."""
+        if not self._unsaved:
+            return
+        from claudebox.base.files import replace_file
+
+        try:
+            os.mkdir(f"{self.state}/{_CACHE}", 0o700)
+        except OSError:
+            pass
+        directory = _open_own(f"{self.state}/{_CACHE}")
+        if directory is None:
+            return
+        try:
+            entries = os.listdir(directory)
+            for entry in entries if len(entries) + len(self._unsaved) > _KEPT else ():
+                os.unlink(entry, dir_fd=directory)
+            for key, rows in self._unsaved.items():
+                payload = marshal.dumps(rows)
+                replace_file(directory, key, syscalls.sha256(payload).encode() + payload)
+        except OSError:
+            return
+        finally:
+            os.close(directory)
+            self._unsaved.clear()
+
+
+def _check(shown: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise ClaudeboxError(f"{shown} is not a file")
+    if status.st_size > LIMIT:
+        raise _too_large(shown)
+
+
+def _check_owner(shown: str, descriptor: int, status: os.stat_result) -> None:
+    if status.st_uid not in (os.getuid(), 0):
+        raise ClaudeboxError(f"{shown} belongs to another user", hint="settings are believed only if they are yours")
+    if others_write(descriptor, status):
+        raise ClaudeboxError(f"{shown} can be changed by other users", hint=f"`chmod go-w {shown}`")
+
+
+def _check_link(shown: str, status: os.stat_result) -> None:
+    if status.st_uid not in (os.getuid(), 0):
+        raise ClaudeboxError(f"{shown} is a link of another user", hint="settings are believed only if they are yours")
+
+
+def _too_large(shown: str) -> ClaudeboxError:
+    return ClaudeboxError(f"{shown} is larger than {LIMIT >> 10} KiB", hint="no settings need so much")
+
+
+def _open_own(path: str) -> int | None:
+    """Open a directory that nobody else can write to; without one there is no cache."""
+    try:
+        descriptor = os.open(path, OPEN_DIRECTORY)
+    except OSError:
+        return None
+    status = os.fstat(descriptor)
+    if status.st_uid == os.getuid() and not others_write(descriptor, status):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def layers(flags: Settings, environ: dict[str, str], reader: SettingsReader) -> tuple[Layer, ...]:
+    """Return the layers of the user's own files: defaults, then the profile that they chose. They are read once."""
+    if reader.own is None:
+        defaults = reader.defaults()
+        own = (defaults,) if defaults else ()
+        chosen = settings_layers.look_up("profile", flags, environ, own)
+        reader.own = (*own, *reader.profile(chosen[-1].value, chosen[-1].origin)) if chosen else own
+    return reader.own
+
+
+def apply(
+    flags: Settings,
+    environ: dict[str, str],
+    reader: SettingsReader,
+    *,
+    workdir: str,
+    approve: Callable[[Iterable[str]], bool] | None,
+) -> Settings:
+    """Return the settings of a launch in this directory, with everything that files say.
+
+    `approve` shows the user what a project file asks for and returns whether they want it; without it nobody is asked.
+    """
+    own = layers(flags, environ, reader)
+    source = reader.project(workdir)
+    if source is None:
+        return settings_layers.merge(flags, environ, own)
+    from claudebox.settings import trust
+
+    project = reader.layer(source)
+    path = trust.original_path(reader.state, real_path(source.path))
+    request = trust.TrustRequest(reader.state, path, source.digest, project)
+    return trust.settle(request, lambda extra: settings_layers.merge(flags, environ, (*own, *extra)), approve)

@@ -1,0 +1,154 @@
+"""What a user asked for: flags and layers, merged by the rows of the catalogue, each value with its origin."""
+
+from __future__ import annotations
+
+from claudebox.agent.claude import BACKGROUND_WORDS, SUBCOMMANDS
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.records import Value
+from claudebox.settings.table import SETTINGS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from claudebox.settings.files import SettingsReader
+    from claudebox.settings.records import Setting
+
+
+class Given(Value):
+    """A value and where it came from."""
+
+    value: str
+    origin: str
+    fields: dict[str, str] = {}  # noqa: RUF012 - values are never changed; of a record or row
+    untrusted: bool = False  # from the project, not from the user
+
+
+class Layer(Value):
+    """What one file says."""
+
+    origin: str
+    given: dict[str, tuple[Given, ...]]
+
+
+class Settings(Value):
+    """All settings of one launch, each knowing its origin, and the words that are not ours."""
+
+    given: dict[str, tuple[Given, ...]]
+    words: tuple[str, ...] = ()
+    client: str = ""  # the client's own path, where an editor starts claudebox as its process wrapper
+    start: str = ""  # the directory of the user, if the project is all of the repository around it
+    reader: SettingsReader | None = None  # has read the user's files already
+
+    def on(self, key: str) -> bool:
+        """Return whether a switch was given."""
+        return key in self.given and self.given[key][-1].value != "no"
+
+    def one(self, key: str) -> Given:
+        """Return a single value; the last one given wins."""
+        return self.given[key][-1]
+
+    def all(self, key: str) -> tuple[Given, ...]:
+        """Return every value of a list."""
+        return self.given.get(key, ())
+
+
+def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
+    """Return the settings where no file has a say."""
+    return merge(parse_arguments(argv), environ)
+
+
+def merge(flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] = ()) -> Settings:
+    """Merge the layers: defaults, then files, then the environment, then the flags."""
+    given: dict[str, tuple[Given, ...]] = {}
+    rows = {row.key: row for row in SETTINGS}
+    for row in SETTINGS:
+        if row.shape == "choice":
+            given[row.key] = (Given(row.default, "default"),)
+    for layer in (*layers, Layer("environment", _from_environment(environ)), Layer("flags", flags.given)):
+        for key, values in layer.given.items():
+            given[key] = (*given.get(key, ()), *values) if rows[key].grows else values
+    return Settings(given, flags.words, start=flags.start, client=flags.client)
+
+
+def look_up(key: str, flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] = ()) -> tuple[Given, ...]:
+    """Return what `merge` would say of one setting that does not grow, without its default."""
+    for given in (flags.given, _from_environment(environ), *(layer.given for layer in reversed(layers))):
+        if key in given:
+            return given[key]
+    return ()
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Given, ...]]:
+    given = {}
+    for row in SETTINGS:
+        if row.variable and (value := environ.get(row.variable)):
+            names = [name.strip() for name in value.split(",")] if row.grows else [value]
+            if values := tuple(_checked(row, Given(name, row.variable)) for name in names if name):
+                given[row.key] = values
+    return given
+
+
+def parse_arguments(argv: Sequence[str]) -> Settings:
+    """Return what the flags say, and the words that are not ours."""
+    if argv and argv[0].startswith("/") and argv[0].rpartition("/")[2] in ("claude", "claude.exe"):
+        return Settings({}, tuple(argv[1:]), client=argv[0])  # an editor's: no word of it is for claudebox
+    by_flag = {flag: row for row in SETTINGS for flag in row.flags}
+    running = {"exec", "shell"}
+    given: dict[str, list[Given]] = {}
+    words: list[str] = []
+    rest = list(reversed(argv))
+    while rest:
+        word = rest.pop()
+        if word == "--":
+            words += reversed(rest)
+            break
+        flag, assigned, value = word.partition("=")
+        own = by_flag.get(flag)
+        if own is None and flag in BACKGROUND_WORDS and (flag[0] == "-" or not words) and not running & given.keys():
+            flag = BACKGROUND_WORDS[flag]
+            own = by_flag[flag]
+        if own is None:
+            words.append(word)
+            if ("exec" in given and word[:1] != "-") or (len(words) == 1 and word in SUBCOMMANDS):
+                words += reversed(rest)  # the program's own, or those of a subcommand of the client
+                break
+        elif own.shape == "switch":
+            if assigned:
+                raise ClaudeboxError(f"`{flag}` takes no value", hint=f"write `{flag}` alone")
+            given[own.key] = [Given("yes", flag)]
+        else:
+            if not assigned:
+                if not rest:
+                    raise ClaudeboxError(f"`{flag}` needs a value: `{flag} {own.metavar}`")
+                value = rest.pop()
+            given.setdefault(own.key, []).append(_checked(own, Given(value, flag)))
+    merged = {key: tuple(values) for key, values in given.items()}
+    _check_verbs(merged)
+    return Settings(merged, tuple(words))
+
+
+def _checked(row: Setting, given: Given) -> Given:
+    if row.choices and given.value not in row.choices:
+        allowed = ", ".join(f"`{choice}`" for choice in row.choices)
+        former = dict(row.former).get(given.value, "")
+        raise ClaudeboxError(f"`{given.origin}` is {allowed}, not `{given.value}`{former and f': {former}'}")
+    if "\0" in given.value or not given.value:
+        raise ClaudeboxError(f"`{given.origin}` needs a value: `{given.origin} {row.metavar}`")
+    return given
+
+
+def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
+    verbs = [row.flags[-1] for row in SETTINGS if row.verb and row.key in given]
+    running = {"--exec", "--shell"}
+    showing = {"--dry-run", "--explain"}
+    if "--help" in verbs or "--version" in verbs:
+        return
+    if len(verbs) > 1 and not (len(verbs) == 2 and set(verbs) & running and set(verbs) & showing):
+        raise ClaudeboxError(f"`{verbs[0]}` and `{verbs[1]}` exclude each other", hint="give one of them")
+    flags = {flag for row in SETTINGS if row.key in given for flag in row.flags}
+    for row in SETTINGS:
+        if row.needs and row.key in given and flags.isdisjoint(row.needs):
+            *front, last = [f"`{flag}`" for flag in row.needs]
+            needed = f"{', '.join(front)} or {last}" if front else last
+            raise ClaudeboxError(f"`{row.flags[0]}` goes with {needed}")

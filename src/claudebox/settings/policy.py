@@ -1,0 +1,172 @@
+"""Settings → `Policy`: what a user wants, with everything checked that needs no look at the machine."""
+
+from __future__ import annotations
+
+from claudebox.agent.claude import NOT_INSIDE
+from claudebox.base.errors import ClaudeboxError
+from claudebox.network.tiers import TIERS
+from claudebox.settings import parsers
+from claudebox.settings.records import Constant, LimitRequest, NameRequest, Policy, UndoRequest
+from claudebox.settings.table import SETTINGS
+from claudebox.tables.inside import RESERVED_PORTS
+from claudebox.tables.paths import UNKEPT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from claudebox.settings.layers import Given, Settings
+    from claudebox.settings.records import Program
+
+
+def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
+    """Return what the settings ask for."""
+    workdir = settings.start or workdir
+    program: Program = "exec" if settings.on("exec") else "shell" if settings.on("shell") else "client"
+    if program == "exec" and not settings.words:
+        raise ClaudeboxError("`--exec` needs a command", hint="write it after `--`: `claudebox --exec -- make test`")
+    if program == "exec" and settings.words[0].startswith("-"):
+        raise ClaudeboxError(
+            f"`--exec`: `{settings.words[0]}` is not the name of a program",
+            hint="write `./-name` for a file of the project",
+        )
+    if program == "client" and not settings.all("command"):
+        _check_words(settings.words)
+    network, asked = settings.one("network"), _read_fields(settings)
+    limits, undo, budget = (_record(asked, name) for name in ("limits", "undo", "budget"))
+    mounts = (parsers.resolve(request, home, workdir) for request in asked.pop("mounts", ()))
+    policy = Policy(
+        program=program,
+        words=settings.words,
+        client=settings.client,
+        start=settings.start,
+        network_origin=network.origin,
+        nix_origin=settings.one("nix").origin,
+        domains=_domains(settings, network),
+        mounts=_distinct(mounts),
+        budget=(budget.get("dollars", 0), budget.get("tokens", 0)),
+        refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
+        limits=LimitRequest(**limits) if limits else None,
+        undo=_undo(undo, program),
+        **asked,
+    )
+    _check_network(settings, policy)
+    _check_kept_names(settings, policy.kept_names)
+    if not (policy.tier.uplink or policy.tier.listed):
+        policy = policy.replace(addresses=())
+    if settings.all("scratch_size") and policy.scratch == "disk":
+        raise ClaudeboxError("`--scratch-size` limits memory, and `--scratch disk` takes none", hint="use one of them")
+    if settings.all("secrets"):
+        from claudebox.settings import secrets as settings_secrets
+
+        policy = policy.replace(
+            secrets=settings_secrets.decide_secrets(settings, network, policy.names, policy.constants)
+        )
+    return policy
+
+
+def _read_fields(settings: Settings) -> dict[str, Any]:
+    """Return what the rows of the table say about fields of the policy."""
+    found: dict[str, Any] = {}
+    for row in SETTINGS:
+        given = settings.all(row.key)
+        if not row.field or not given or (row.shape == "switch" and not settings.on(row.key)):
+            continue
+        if row.grows:
+            read = tuple(row.parse(value) if row.parse else value.value for value in given)
+            found[row.field] = _distinct((*found.get(row.field, ()), *read))
+        elif row.parse is not None:
+            found[row.field] = row.parse(given[-1])
+        else:
+            found[row.field] = row.shape == "switch" or given[-1].value
+    return found
+
+
+def _record(asked: dict[str, Any], name: str) -> dict[str, Any]:
+    """Take the fields of a record out of these."""
+    keys = [key for key in asked if key.startswith(f"{name}.")]
+    return {key.removeprefix(f"{name}."): asked.pop(key) for key in keys}
+
+
+def _distinct(requests: Iterable[Any]) -> tuple[Any, ...]:
+    """Return each thing once: for the user rather than for a project, but with the last of several values."""
+    found: dict[object, Any] = {}
+    for request in requests:
+        subject = getattr(request, "subject", request)
+        first = found.get(subject)
+        if isinstance(request, Constant) or first is None or (first.untrusted and not request.untrusted):
+            found[subject] = request
+        if getattr(request, "programs", False) or getattr(first, "programs", False):
+            found[subject] = found[subject].replace(programs=True)
+    return tuple(found.values())
+
+
+def _check_words(words: tuple[str, ...]) -> None:
+    """Refuse what the client cannot do inside, before it fails there with advice for another machine."""
+    for number, word in enumerate(words):
+        name = word.partition("=")[0]
+        if name in NOT_INSIDE and (not number or name.startswith("-")):
+            why, instead = NOT_INSIDE[name]
+            raise ClaudeboxError(f"`claude {name}` is switched off: {why}", hint=instead)
+
+
+def _undo(asked: dict[str, Any], program: Program) -> UndoRequest | None:
+    """Return what a snapshot keeps: of sessions of an agent, and of a command or a shell where that is asked for."""
+    if program != "client" and "keep" not in asked:
+        return None
+    excluded = (*UNKEPT, *asked.pop("excluded", ()))
+    undo = UndoRequest(**asked, excluded=excluded, patient=program == "client")
+    return undo if undo.keep else None
+
+
+def _check_network(settings: Settings, policy: Policy) -> None:
+    """Refuse what means nothing in this tier; addresses and domains in files wait for theirs."""
+    tier = policy.tier
+    for given in (*settings.all("allow_host_port"), *settings.all("publish")):
+        if tier.shared:
+            raise ClaudeboxError(
+                f"`{given.origin}` means nothing in tier `{tier.name}`: host and sandbox share all ports there",
+                hint="remove it, or choose `--network inet`, `allow` or `none`",
+            )
+        if tier.listed and int(given.value) in RESERVED_PORTS:
+            raise ClaudeboxError(
+                f"`{given.origin}`: port {given.value} inside is claudebox's own in tier `{tier.name}`"
+            )
+    for port in policy.host_ports:
+        if port in policy.published:
+            raise ClaudeboxError(
+                f"port {port} cannot be both the host's and the sandbox's", hint="publish another port"
+            )
+    for given in settings.all("allow_address"):
+        if given.origin.startswith("-") and not (tier.uplink or tier.listed):
+            raise ClaudeboxError(
+                f"`{given.origin}` means nothing in tier `{tier.name}`: {tier.closed}", hint="add `--network inet`"
+            )
+    for given in settings.all("allow_domain"):
+        if given.origin.startswith("-") and not tier.listed:
+            raise ClaudeboxError(f"`{given.origin}` means nothing in tier `{tier.name}`", hint="add `--network allow`")
+
+
+def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
+    wanted = settings.all("allow_domain")
+    if not wanted or not TIERS[network.value].listed:
+        return ()
+    from claudebox.settings import domains as settings_domains
+
+    groups: dict[str, tuple[str, ...]] = {}
+    for given in settings.all("domains"):
+        group, _, host = given.value.partition("=")
+        groups[group] = (*groups.get(group, ()), host)
+    found = (
+        NameRequest(str(domain), origin, given.untrusted)
+        for given in wanted
+        for domain, origin in settings_domains.expand(((given.value, given.origin),), groups)
+    )
+    return _distinct(found)
+
+
+def _check_kept_names(settings: Settings, names: tuple[str, ...]) -> None:
+    for given in settings.all("state"):
+        if any(given.value.startswith(f"{name}/") for name in names):  # a mount on what an agent can write (C01)
+            raise ClaudeboxError(f"`{given.origin}`: `{given.value}` lies in another of these names")

@@ -1,0 +1,328 @@
+"""Branches, tags, HEAD and index of the host's repositories: read without git, and taken back after a session.
+
+A session can change nothing else there but where submodules lie. Written by git in the sandbox of imports, each ref by
+compare-and-swap, HEAD and index under git's own locks; what moved since the session stays.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from claudebox.base import syscalls
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import list_names, read_small
+from claudebox.base.records import Value
+from claudebox.host import protected as host_protected
+from claudebox.undo.manifest import KeptRefs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from claudebox.git.sandbox import GitSandbox, Tools
+    from claudebox.git.state import Private
+    from claudebox.undo.manifest import Snapshot
+    from claudebox.undo.store import SnapshotStore
+
+
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_INDEX_LIMIT = 1 << 30
+_EXTENDED, _STAGE, _LONG = 0x4000, 0x3000, 0xFFF  # flags of an entry of an index
+_CHANGED = "it has changed in this moment"
+_OTHER = "-"  # so many stand for the value of a ref of another worktree
+
+
+def read_refs(private: str, common: str, git_dir: str, work_tree: str, only: str) -> KeptRefs:
+    """Return branches, tags and HEAD of a git directory; of an agent's worktree `only` one branch is its own.
+
+    What belongs to other worktrees has dashes for a value: whatever becomes of it, this session did not do it.
+    """
+    refs: dict[str, str] = {}
+    for row in (
+        (read_small(f"{common}/packed-refs", limit=1 << 28) or b"").decode("utf-8", "surrogateescape").split("\n")
+    ):
+        value, _, name = row.partition(" ")
+        if row[:1] not in ("#", "^") and name.startswith(("refs/heads/", "refs/tags/")):
+            refs[name] = value
+    for kind in ("heads", "tags"):
+        for name in _loose(f"{common}/refs/{kind}", f"refs/{kind}"):
+            refs[name] = os.fsdecode((read_small(f"{common}/{name}") or b"").strip())
+    others = _list_others(common, git_dir, work_tree, only, refs)
+    refs = {
+        name: _OTHER * len(value) if name in others else value
+        for name, value in refs.items()
+        if value and not value.startswith("ref:")
+    }
+    head = os.fsdecode(read_small(f"{git_dir}/HEAD") or b"").strip()
+    return KeptRefs(private, common, head, refs)
+
+
+def _list_others(common: str, git_dir: str, work_tree: str, only: str, names: Iterable[str]) -> set[str]:
+    """Return the refs that are checked out in worktrees elsewhere, or came from agents there."""
+    from claudebox.git.checkout import other_heads
+    from claudebox.git.state import Layout
+
+    if only:
+        mine = f"-{os.path.basename(git_dir)}/"
+        return {name for name in names if name != only and mine not in name}
+    places = [f"{common}/worktrees/{name}" for name in list_names(f"{common}/worktrees")]
+    top = os.fsencode(f"{work_tree}/")
+    inner = (place for place in places if (read_small(f"{place}/gitdir") or b"").startswith(top))
+    within = {place: os.fsdecode(read_small(f"{place}/HEAD") or b"").strip() for place in inner}
+    arrived = [f"-{os.path.basename(place)}/" for place in places if place != git_dir and place not in within]
+    heads = other_heads(Layout(common, git_dir, work_tree, ()), names, within)
+    return {
+        name for name in names if name in heads or ("/claudebox/" in name and any(mark in name for mark in arrived))
+    }
+
+
+def read_index(git_dir: str) -> tuple[bytes, int]:
+    """Return the index of a git directory with the time at which it was written; nothing if there is none."""
+    try:
+        descriptor = os.open(f"{git_dir}/index", _OPEN)
+    except OSError:
+        return b"", 0
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _INDEX_LIMIT:
+            return b"", 0
+        return file.read(), status.st_mtime_ns
+
+
+def with_index(row: KeptRefs, content: bytes, mtime: int, keep: Callable[[bytes], bytes] | None) -> KeptRefs:
+    """Return a repository with its index, which is kept if there is something to `keep` it with."""
+    if not content:
+        return row
+    length = len(next(iter(row.refs.values()), "")) // 2 or 20
+    name = keep(content).hex() if keep is not None else syscalls.sha256(content)
+    return row.replace(index=name, index_mtime=mtime, staged=_digest_staged(content, length))
+
+
+def _read_entries(index: bytes, digest: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the name of each entry, where it begins and its flags; raise where the index is damaged.
+
+    Nothing of version 4, which is rare.
+    """
+    if index[:4] != b"DIRC" or int.from_bytes(index[4:8], "big") not in (2, 3):
+        return
+    position, head = 12, 40 + digest + 2
+    for _ in range(int.from_bytes(index[8:12], "big")):
+        flags = index[position + head - 2] << 8 | index[position + head - 1]
+        start = position + head + (2 if flags & _EXTENDED else 0)
+        length = flags & _LONG
+        if length == _LONG:
+            length = index.index(b"\0", start) - start
+        yield index[start : start + length], position, flags
+        position += (start - position + length + 8) & ~7
+
+
+def _digest_staged(index: bytes, digest: int) -> str:
+    """Return a digest of what an index says of files, without the times that a mere `git status` renews."""
+    found = syscalls.new_sha256()
+    try:
+        rows = [(name, index[at + 24 : at + 28] + index[at + 40 : at + 40 + digest], flags & _STAGE)
+                for name, at, flags in _read_entries(index, digest)]  # fmt: skip
+    except (IndexError, ValueError):
+        rows = []
+    for name, row, stage in rows:
+        found.update(b"%s\0%s%d" % (name, row, stage))
+    if not rows:
+        found.update(index)
+    return found.digest().hex()
+
+
+def _loose(directory: str, name: str) -> Iterator[str]:
+    try:
+        with os.scandir(directory) as found:
+            entries = list(found)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _loose(entry.path, f"{name}/{entry.name}")
+        elif entry.is_file(follow_symlinks=False) and not entry.name.endswith(".lock"):
+            yield f"{name}/{entry.name}"
+
+
+def standing_stubs(instance_directory: str, root: str) -> list[str]:
+    """Return the stubs that stand in a project, which are not the user's: nothing is in them."""
+    content = read_small(f"{instance_directory}/{host_protected.STUBS}", limit=host_protected.STUBS_LIMIT) or b""
+    rows = {row.path for row in host_protected.parse_stubs(content) if row.path.startswith(f"{root.rstrip('/')}/")}
+    return sorted(filter(_is_empty, rows))
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        status = os.lstat(path)
+        return not (os.listdir(path) if stat.S_ISDIR(status.st_mode) else status.st_size)
+    except OSError:
+        return False
+
+
+def read_present(before: Snapshot, keep: Callable[[bytes], bytes] | None) -> list[KeptRefs]:
+    """Return the repositories of a snapshot as they are now; `keep` keeps an index."""
+    from claudebox.git.state import has_state, read_layout
+
+    found = []
+    for row in before.repositories:
+        if has_state(row.private):
+            layout = read_layout(row.private)
+            git_dir = layout.git_dir if layout.common == row.real else row.real
+            refs = read_refs(row.private, row.real, git_dir, layout.work_tree, layout.only)
+            found.append(with_index(refs, *read_index(git_dir), keep))
+    return found
+
+
+class RefMove(Value):
+    """A ref, HEAD or the index of a repository that is not what it was."""
+
+    real: str
+    name: str
+    before: str  # nothing: it was not there
+    now: str
+
+
+def compare_refs(before: Snapshot, now: Snapshot) -> tuple[RefMove, ...]:
+    """Return what has moved."""
+    present = {row.real: row for row in now.repositories}
+    moves = []
+    for row in before.repositories:
+        other = present.get(row.real)
+        if other is None:
+            continue
+        moves += [
+            RefMove(row.real, name, row.refs.get(name, ""), other.refs.get(name, ""))
+            for name in sorted({*row.refs, *other.refs})
+            if row.refs.get(name) != other.refs.get(name)
+            and _OTHER not in (row.refs.get(name, "")[:1], other.refs.get(name, "")[:1])
+        ]
+        if row.head != other.head:
+            moves.append(RefMove(row.real, "HEAD", row.head, other.head))
+        same = row.staged == other.staged if row.staged and other.staged else row.index == other.index
+        if not same:
+            moves.append(RefMove(row.real, "index", row.index, other.index))
+    return tuple(moves)
+
+
+class RefComparison:
+    """What an undo does to repositories: what the session moved goes back, unless it has moved since, or is `held`.
+
+    HEAD, the branch that is checked out and the index go back together or not at all: `bound` is what stays for that.
+    """
+
+    def __init__(
+        self, start: Snapshot, end: Snapshot | None, now: Snapshot, held: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        session = compare_refs(start, end if end is not None else now)
+        since = compare_refs(end, now) if end is not None else ()
+        moved, total = {*held, *((row.real, row.name) for row in since)}, compare_refs(start, now)
+        ours = {(row.real, row.name) for row in session}
+        self.session = session
+        bound: set[tuple[str, str]] = set()
+        present = {row.real: row.head for row in now.repositories}
+        for row in start.repositories:
+            names = {"HEAD", "index", _branch(present.get(row.real, ""))}
+            if (row.real, "HEAD") in ours:
+                names.add(_branch(row.head))
+            group = {(row.real, name) for name in names}
+            if group & ours and group & moved:
+                bound |= group
+        twice = moved & ours | bound
+        self.since = tuple(row for row in since if (row.real, row.name) not in ours | bound)
+        self.touched_twice = tuple(row for row in total if (row.real, row.name) in twice)
+        self.bound = tuple(row for row in total if (row.real, row.name) in bound)
+        self.back = tuple(row for row in total if (row.real, row.name) in ours - twice)
+
+
+def put_back(
+    tools: Tools, store: SnapshotStore, before: Snapshot, now: Snapshot, moves: tuple[RefMove, ...]
+) -> dict[str, str]:
+    """Put these back; return what was not, and why."""
+    from claudebox.git.sandbox import GitError
+    from claudebox.git.state import Private
+
+    problems: dict[str, str] = {}
+    staged = {row.real: row for row in now.repositories}
+    for row in before.repositories:
+        wanted = [move for move in moves if move.real == row.real]
+        if not wanted:
+            continue
+        try:
+            with Private(row.private) as private:
+                problems |= _put_back(tools, store, private, (row, staged[row.real]), wanted)
+        except (GitError, ClaudeboxError, OSError) as error:
+            problems[row.real] = error.message if isinstance(error, ClaudeboxError) else str(error)
+    return problems
+
+
+def _put_back(
+    tools: Tools, store: SnapshotStore, private: Private, rows: tuple[KeptRefs, KeptRefs], moves: list[RefMove]
+) -> dict[str, str]:
+    from claudebox.git import checkout
+    from claudebox.git.sandbox import GitError, Limits
+    from claudebox.git.sides import real_side
+
+    problems: dict[str, str] = {}
+    layout, (before, now) = private.state().layout, rows
+    bound = {_branch(before.head), _branch(now.head)}
+    index = next((move for move in moves if move.name == "index"), None)
+    head = next((move for move in moves if move.name == "HEAD"), None)
+    refs = sorted((move for move in moves if move.name.startswith("refs/")), key=lambda move: bool(move.before))
+    together = [move for move in refs if move.name in bound]
+    names = [move.name for move in moves if move in together or move in (head, index)]
+
+    with real_side(tools, private.path, layout, Limits(), "undo") as real:
+
+        def move_head() -> bool:
+            """Put branch and HEAD back, and the index after them under its lock: all of them or none."""
+            why = "" if _is_unmoved(now, layout.git_dir, "index") else _CHANGED
+            why = why or _update(real.box, ((move.name, move.before, move.now) for move in together))
+            if why:
+                problems.update(dict.fromkeys(names, why))
+                return False
+            try:
+                if head is not None and not checkout.replace_locked(
+                    f"{layout.git_dir}/HEAD", os.fsencode(f"{head.before}\n"),
+                    lambda: _is_unmoved(now, layout.git_dir, "HEAD"),
+                ):  # fmt: skip
+                    raise GitError(_CHANGED)
+                if index is not None and not index.before:  # there was none
+                    os.unlink(f"{layout.git_dir}/index")
+                    return False
+            except (GitError, OSError):
+                _update(real.box, ((move.name, move.now, move.before) for move in together))
+                raise
+            return True
+
+        for move in refs:  # deletions first: `a` and `a/b` cannot both be there
+            if move not in together and (why := _update(real.box, [(move.name, move.before, move.now)])):
+                problems[move.name] = why
+        try:
+            if index is not None:
+                content = b"".join(store.read_content(index.before)) if index.before else b""
+                checkout.replace_locked(f"{layout.git_dir}/index", content, move_head, before.index_mtime)
+            elif names:
+                move_head()
+        except (GitError, OSError) as error:
+            problems |= dict.fromkeys(names, str(error))
+    return problems
+
+
+def _is_unmoved(now: KeptRefs, git_dir: str, name: str) -> bool:
+    if name == "HEAD":
+        return os.fsdecode(read_small(f"{git_dir}/HEAD") or b"").strip() == now.head
+    return with_index(now, *read_index(git_dir), None).staged == now.staged
+
+
+def _update(box: GitSandbox, rows: Iterable[tuple[str, str, str]]) -> str:
+    """Give refs their new values, all of them or none, if they have the old ones; return why not."""
+    words = "".join(f"update {name}\0{new or '0' * len(old)}\0{old or '0' * len(new)}\0" for name, new, old in rows)
+    if words and box.run("git", "update-ref", "-z", "--stdin", data=os.fsencode(words)):
+        return box.message() or "git update-ref failed"
+    return ""
+
+
+def _branch(head: str) -> str:
+    """Return the branch that a HEAD names."""
+    return head.removeprefix("ref:").strip() if head.startswith("ref:") else ""
