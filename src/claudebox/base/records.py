@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar, Self, dataclass_transform
 else:
 
-    def dataclass_transform(**_options):  # noqa: ANN003, ANN201, D103 - checkers see the real one
+    def dataclass_transform(**_options):  # noqa: ANN003, ANN201 - checkers see the real one
         return lambda cls: cls
 
 
