@@ -179,8 +179,8 @@ def picture(base: str) -> dict[str, tuple[object, ...]]:
         elif stat.S_ISREG(status.st_mode):
             content = (status.st_size, status.st_mtime_ns)
         mode = stat.S_IFMT(status.st_mode) if stat.S_ISDIR(status.st_mode) else status.st_mode
-        # Another directory with the same in it is no change.
-        seen[path[len(base) + 1 :]] = (mode, None if stat.S_ISDIR(status.st_mode) else status.st_ino, content)
+        # What is like what was there is no change, but for a file whose contents nobody has read.
+        seen[path[len(base) + 1 :]] = (mode, status.st_ino if stat.S_ISREG(status.st_mode) else None, content)
     return seen
 
 

@@ -423,8 +423,8 @@ def test_a_closed_directory_that_a_link_took_the_place_of_is_not_opened(user_box
     os.symlink("victim", f"{user_box.project}/link")
     os.chmod(f"{user_box.project}/victim", 0o311)
     script = (
-        "import os, sys; from claudebox.report import tree; closed = tree.Closed(0);"
-        "top = os.open('.', tree.DIRECTORY); row = os.lstat('victim'); other = os.lstat('other');"
+        "import os, sys; from claudebox.base import trees; closed = trees.Closed(0);"
+        "top = os.open('.', trees.DIRECTORY); row = os.lstat('victim'); other = os.lstat('other');"
         "print(closed.open(top, 'link', (row.st_dev, row.st_ino)),"
         "closed.open(top, 'victim', (other.st_dev, other.st_ino)),"
         "os.lstat('victim').st_mode & 0o777 == 0o311, closed.open(top, 'victim', (row.st_dev, row.st_ino)))"

@@ -53,7 +53,7 @@ def test_a_walk_sees_everything_once_and_follows_no_link(tmp_path):
     walk = Walk(str(tmp_path), most=100, seconds=10)
     found = sorted(path[len(str(tmp_path)) + 1 :] for path, _ in walk.entries(lambda name: name != "skipped"))
 
-    assert found == ["a/b/c/deep", "a/one", "a/up", "etc", "top"]
+    assert found == ["a", "a/b", "a/b/c", "a/b/c/deep", "a/one", "a/up", "etc", "skipped", "top"]
     assert walk.unfinished == ""
 
 

@@ -595,17 +595,8 @@ def find_exposed(request: MountRequest, real: str) -> tuple[str, str]:
         return root, ""
     from claudebox.base.trees import Walk
 
-    held: list[str] = []
-
-    def entered(name: str) -> bool:
-        if name == ".git":
-            held.append(real)
-        return not held
-
     walk = Walk(real, most=_MOST_ENTRIES, seconds=_MOST_SECONDS)
-    for path, entry in walk.entries(entered):
+    for path, entry in walk.entries():
         if entry.name == ".git":
-            held.append(os.path.dirname(path))
-        if held:
-            break
-    return (held[0], "") if held else ("", walk.unfinished)
+            return os.path.dirname(path), ""
+    return "", walk.unfinished

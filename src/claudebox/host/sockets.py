@@ -128,8 +128,9 @@ def _walk(roots: list[str], missing: set[int], found: set[str], strays: set[str]
     most, seconds = (_MOST_ENTRIES, _MOST_SECONDS) if strict else (_FEWER_ENTRIES, _FEWER_SECONDS)
     for root in roots:
         walk = Walk(root, most=most, seconds=seconds)
-        for path, entry in walk.entries(lambda _: True):
-            if entry.is_file(follow_symlinks=False) or entry.is_symlink() or not stat.S_ISSOCK(mode_of(path)):
+        for path, entry in walk.entries():
+            known = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
+            if known or not stat.S_ISSOCK(mode_of(path)):
                 continue
             number = entry.inode() & 0xFFFFFFFF
             seen.add(number)
