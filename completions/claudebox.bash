@@ -30,6 +30,7 @@ _claudebox() {
     --device) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --inherit) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --claude-home) mapfile -t COMPREPLY < <(compgen -W "own shared" -- "$word"); return ;;
+    --project) mapfile -t COMPREPLY < <(compgen -W "directory repository" -- "$word"); return ;;
     --network) mapfile -t COMPREPLY < <(compgen -W "full inet allow none" -- "$word"); return ;;
     --allow-domain) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --allow-address) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
@@ -43,7 +44,6 @@ _claudebox() {
     --allow) mapfile -t COMPREPLY < <(compgen -W "git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml" -- "$word"); return ;;
     --project-secrets) mapfile -t COMPREPLY < <(compgen -W "allow warn mask" -- "$word"); return ;;
     --submounts) mapfile -t COMPREPLY < <(compgen -W "show mask" -- "$word"); return ;;
-    --project) mapfile -t COMPREPLY < <(compgen -W "directory repository" -- "$word"); return ;;
     --git-import) mapfile -t COMPREPLY < <(compgen -W "auto ask manual" -- "$word"); return ;;
     --undo-keep) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --undo-size) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
@@ -56,6 +56,6 @@ _claudebox() {
     --jobs) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --results) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --finish --drop --attach --sessions --stop --time-limit --pids --scratch-size --memory --cpus --dry-run --explain --check --verify --log --follow --usage --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --show --inherit --claude-home --network --allow-domain --now --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --finish --drop --attach --sessions --stop --time-limit --pids --scratch-size --memory --cpus --dry-run --explain --check --verify --log --follow --usage --receipt --json --instances --import --changes --patch --undo --show --demo -h --help --version --profiles --trust --init --schema --profile --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --inherit --claude-home --project --network --allow-domain --now --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

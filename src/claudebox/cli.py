@@ -1,4 +1,4 @@
-"""The edge: split argv, dispatch, map errors to exit statuses. Decides nothing."""
+"""The entry point: parse argv, dispatch, map errors to exit statuses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from claudebox.settings.layers import Layer, Settings
 
 
-_ANYWHERE = ("instances", "profiles", "trust", "init", "schema", "demo")  # what is asked of no project
+_ANYWHERE = ("instances", "profiles", "trust", "init", "schema", "demo")  # verbs that concern no project
+_LAUNCHES = ("exec", "shell", "dry_run", "explain", "check", "verify", "now", "task", "tasks")  # need all settings
 
 
 def main() -> int:
@@ -60,71 +61,36 @@ def _ensure_standard_descriptors() -> None:
 def _run(argv: list[str], environ: dict[str, str]) -> int:
     from claudebox.settings import layers
 
-    flags = _read_flags(layers.parse_arguments(argv))
-    if flags.on("help"):
+    flags = layers.parse_arguments(argv)
+    if flags.on("help") or flags.on("version"):
         from claudebox.commands import usage
 
-        console.write(usage.help_text(), descriptor=1)
-        return 0
-    if flags.on("version"):
-        from claudebox import __version__
-
-        console.write([f"claudebox {__version__}"], descriptor=1)
-        return 0
-    _look_at_killed(flags, environ)
+        return usage.run(flags, environ)
+    if flags.client and not os.isatty(0):  # an editor, where nobody could answer
+        flags = flags.replace(given={"yes": (layers.Given("yes", "the editor"),)})
+    _examine_killed(flags, environ)
     flags = _enter_project(flags, environ)
-    if flags.on("check"):
-        from claudebox.commands import check
+    module = flags.verb.runs if flags.verb else "many.tasks.batch" if flags.all("results") else "session"
+    if module != "session":
+        from importlib import import_module
 
-        return check.run(flags, environ)
-    if flags.on("verify"):
-        from claudebox.commands.verify import verify as verify_verify
+        status: int = import_module(f"claudebox.{module}").run(flags, environ)
+        return status
+    if flags.all("new"):
+        from claudebox.many import new
 
-        return verify_verify.run(flags, environ)
-    if flags.on("log") or flags.on("usage") or flags.on("now"):
-        from claudebox.commands import allow_domain
-        from claudebox.commands import log as commands_log
+        return new.run(flags, environ, argv)
+    if flags.on("detach"):
+        from claudebox.many import detach
 
-        command = (
-            allow_domain.run
-            if flags.on("now")
-            else commands_log.show_spending
-            if flags.on("usage")
-            else commands_log.run
-        )
-        return command(environ, flags)
-    if flags.on("import"):
-        from claudebox.commands import git_import
+        return detach.run(flags, environ, argv)
+    from claudebox import session
 
-        return git_import.run(environ)
-    if flags.on("changes") or flags.on("undo"):
-        from claudebox.commands import undo
-
-        return undo.run(flags, environ)
-    if flags.on("instances") or flags.on("show"):
-        from claudebox.commands import instances
-        from claudebox.commands import show as commands_show
-
-        return instances.run(environ, flags) if flags.on("instances") else commands_show.run(environ, flags.words)
-    for name in ("profiles", "trust", "init", "schema"):
-        if flags.on(name):
-            from claudebox.commands import profiles
-
-            return profiles.run(name, flags, environ)
-    if flags.on("demo"):
-        from claudebox.commands.demo import run as demo_run
-
-        return demo_run.run(
-            environ,
-            flags.words,
-            interactive=os.isatty(0) and os.isatty(1) and not flags.on("yes"),
-            network=flags.one("network").value if flags.all("network") else "",
-        )
-    return _run_session(flags, environ, argv)
+    return session.run(flags, environ)
 
 
-def _look_at_killed(flags: Settings, environ: dict[str, str]) -> None:
-    """Examine what killed sessions have left, whatever was asked for: until then git of the host obeys it."""
+def _examine_killed(flags: Settings, environ: dict[str, str]) -> None:
+    """Disarm what killed sessions left, whatever was asked for: until then git of the host obeys it."""
     home = environ.get("HOME", "")
     if any(flags.on(key) for key in ("dry_run", "explain", "changes")):  # `--changes` does so itself
         return
@@ -135,22 +101,13 @@ def _look_at_killed(flags: Settings, environ: dict[str, str]) -> None:
     from claudebox.report import leftovers
 
     workdir = machine.current_directory()
-    waits = any(flags.on(key) for key in _ANYWHERE) or flags.on("import") or flags.on("undo")
+    waits = any(flags.on(key) for key in (*_ANYWHERE, "import", "undo"))
     instance = base_state.locate(machine.current_home(environ), workdir)
     leftovers.catch_up(instance, (workdir,), patience=float("inf") if waits else leftovers.PATIENCE)
 
 
-def _read_flags(flags: Settings) -> Settings:
-    """Return the flags; nobody could answer a question at an editor."""
-    if flags.client and not os.isatty(0):
-        from claudebox.settings.layers import Given
-
-        return flags.replace(given={"yes": (Given("yes", "the editor"),)})
-    return flags
-
-
 def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:
-    """Go to the top of the repository where all of it is to be the project; the flags then know where we were."""
+    """Go to the top of the repository if all of it is to be the project; keep the files that were read for this."""
     if any(flags.on(key) for key in _ANYWHERE):
         return flags
     from claudebox.git import facts as git_facts
@@ -163,47 +120,16 @@ def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:
         from claudebox.settings import files as settings_files
 
         reader = settings_files.SettingsReader(home)
-        flags = flags.replace(reader=reader)
         try:
             own = settings_files.layers(flags, environ, reader)
-        except ClaudeboxError:
-            if not (flags.on("changes") or flags.on("undo")):  # which go on without
+        except ClaudeboxError as error:
+            if flags.verb is None or flags.verb.key in _LAUNCHES:
                 raise
+            console.warn(f"{error.message}; going on without your settings")
+            reader.own = ()
+        flags = flags.replace(reader=reader)
     project = layers.look_up("project", flags, environ, own)
     if not project or project[-1].value == "directory" or (root := git_facts.find_root(start)) in ("", start):
         return flags
     os.chdir(root)
     return flags.replace(start=start)
-
-
-def _run_session(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
-    """Start a session, or see to those that run; or do tasks."""
-    if flags.all("task"):
-        from claudebox.many.tasks import run as tasks_run
-
-        return tasks_run.run(flags, environ)
-    if flags.all("tasks") or flags.all("results"):
-        from claudebox.many.tasks import batch
-
-        return batch.run(flags, environ)
-    for name in ("sessions", "attach", "stop"):
-        if flags.on(name):
-            from claudebox.many import sessions
-
-            return sessions.run(name, flags, environ)
-    for name in ("finish", "drop"):
-        if flags.on(name):
-            from claudebox.many import finish
-
-            return finish.run(name, flags, environ)
-    if flags.all("new"):
-        from claudebox.many import new
-
-        return new.run(flags, environ, argv)
-    if flags.on("detach"):
-        from claudebox.many import detach
-
-        return detach.run(flags, environ, argv)
-    from claudebox import session
-
-    return session.run(flags, environ)

@@ -266,3 +266,13 @@ def test_files_cost_a_launch_little():
     )
 
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_broken_file_stops_launches_only(user_box):
+    config(user_box, "network = 3\n")
+    launch = user_box.claudebox("-y", "--exec", "--", "true")
+    assert (launch.returncode, "config.toml:1" in launch.stderr) == (125, True)
+    for verb in ("--sessions", "--log", "--usage", "--instances"):
+        result = user_box.claudebox(verb)
+        assert result.returncode == 0, result.stderr
+    assert "config.toml:1" in user_box.claudebox("--sessions").stderr

@@ -71,7 +71,7 @@ foreign_words = strings.filter(lambda word: word != "--" and word.partition("=")
 def own_words(draw: st.DrawFn) -> list[str]:
     """Return a flag of ours with a value that it takes."""
     with_verb = ("json", "follow", "patch", "now")  # these go with another flag only
-    flag = draw(st.sampled_from([flag for flag, row in FLAGS.items() if not row.verb and row.key not in with_verb]))
+    flag = draw(st.sampled_from([flag for flag, row in FLAGS.items() if not row.runs and row.key not in with_verb]))
     row = FLAGS[flag]
     if row.shape == "switch":
         return [flag]

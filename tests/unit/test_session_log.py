@@ -238,7 +238,7 @@ def filled(state):
 
 def shown(state, capfd, monkeypatch, *argv):
     monkeypatch.setattr("claudebox.base.state.locate", lambda _home, _root: type("I", (), {"name": "this"}))
-    assert commands_log.run({"HOME": os.path.dirname(state)}, layers.parse_arguments(["--log", *argv])) == 0
+    assert commands_log.run(layers.parse_arguments(["--log", *argv]), {"HOME": os.path.dirname(state)}) == 0
     return capfd.readouterr().out
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PATIENCE = 5.0
 
 
-def run(environ: dict[str, str], flags: Settings) -> int:
+def run(flags: Settings, environ: dict[str, str]) -> int:
     """Ask, and tell the broker of every such session."""
     settings, _ = session.read_settings(flags, environ)
     groups: dict[str, tuple[str, ...]] = {}

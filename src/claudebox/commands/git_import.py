@@ -18,10 +18,15 @@ from claudebox.host.machine import current_directory, current_home
 from claudebox.plan import seccomp
 from claudebox.report import leftovers
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.settings.layers import Settings
+
+
 _LIMITS = Limits(seconds=3600.0, size=16 << 30)  # the user waits for it, and can end it
 
 
-def run(environ: dict[str, str]) -> int:
+def run(_flags: Settings, environ: dict[str, str]) -> int:
     """Import, and say what came; where nothing waits, say that."""
     home, workdir = current_home(environ), current_directory()
     repository = git_facts.find_repository(workdir, os.getuid(), home, environ)

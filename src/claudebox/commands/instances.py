@@ -40,7 +40,7 @@ class Entry:
         return not os.path.isdir(self.project)
 
 
-def run(environ: dict[str, str], settings: Settings) -> int:
+def run(settings: Settings, environ: dict[str, str]) -> int:
     """List, or prune after asking."""
     state = f"{current_home(environ)}/.claudebox/instances"
     entries = sorted(_entries(state), key=lambda entry: -entry.used)

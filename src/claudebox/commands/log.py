@@ -53,8 +53,10 @@ class Wanted(Value):
         return (not self.verdict or line.get("verdict") == self.verdict) and self.host in str(line.get("host", ""))
 
 
-def run(environ: dict[str, str], settings: Settings) -> int:
-    """Show what was recorded."""
+def run(settings: Settings, environ: dict[str, str]) -> int:
+    """Show what was recorded, or what the model has cost."""
+    if settings.on("usage"):
+        return _show_spending(settings, environ)
     home = current_home(environ)
     directory = f"{home}/.claudebox/{report_log.DIRECTORY}"
     wanted = _wanted(settings.words, home, environ)
@@ -232,7 +234,7 @@ def _number(value: object) -> int:
 _TITLES = ("day", "project", "sessions", "answers", "input", "output", "cached", "dollars")
 
 
-def show_spending(environ: dict[str, str], settings: Settings) -> int:
+def _show_spending(settings: Settings, environ: dict[str, str]) -> int:
     """Print a row for each day and project."""
     if settings.words:
         raise ClaudeboxError(f"`--usage` takes no word, not `{settings.words[0]}`")

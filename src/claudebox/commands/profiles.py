@@ -182,8 +182,9 @@ _USAGE = {
 }
 
 
-def run(name: str, flags: Settings, environ: dict[str, str]) -> int:
+def run(flags: Settings, environ: dict[str, str]) -> int:
     """Do what one of the flags says."""
+    name = next(key for key in ("profiles", "trust", "init", "schema") if flags.on(key))
     home = machine.current_home(environ)
     match name, flags.words:
         case "schema", ():

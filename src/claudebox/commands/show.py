@@ -13,9 +13,14 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, open_beneath
 from claudebox.host.machine import current_home
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.settings.layers import Settings
 
-def run(environ: dict[str, str], words: tuple[str, ...]) -> int:
+
+def run(flags: Settings, environ: dict[str, str]) -> int:
     """Copy, and say by which name the agent finds each."""
+    words = flags.words
     if not words:
         raise ClaudeboxError("`--show` needs a file", hint="`claudebox --show screenshot.png`")
     for word in words:

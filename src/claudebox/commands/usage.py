@@ -1,16 +1,18 @@
-"""`--help`, from the table of settings."""
+"""`--help`, from the table of settings, and `--version`."""
 
 from __future__ import annotations
 
 import textwrap
 
 from claudebox import __version__
+from claudebox.base import console
 from claudebox.settings.table import SETTINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from claudebox.settings.layers import Settings
     from claudebox.settings.records import Setting
 
 
@@ -24,6 +26,12 @@ STATUSES = (
     ("130", "you declined"),
     ("any other", "that of the client"),
 )
+
+
+def run(flags: Settings, _environ: dict[str, str]) -> int:
+    """Print the help, or the version."""
+    console.write(help_text() if flags.on("help") else [f"claudebox {__version__}"], descriptor=1)
+    return 0
 
 
 def help_text() -> Iterator[str]:

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from claudebox.settings.layers import Settings
 
 
-def run(verb: str, flags: Settings, environ: dict[str, str]) -> int:
+def run(flags: Settings, environ: dict[str, str]) -> int:
     """Finish a copy, or drop it."""
+    verb = "finish" if flags.on("finish") else "drop"
     words = flags.words
     if not words:
         raise ClaudeboxError(f"`--{verb}` needs the name of an agent", hint="`claudebox --sessions` lists them")
@@ -44,7 +45,7 @@ def run(verb: str, flags: Settings, environ: dict[str, str]) -> int:
         )
     copies = Copies(current_home(environ))
     if verb == "drop" and not copies.matching(words[0]):
-        return sessions.run("stop", flags, environ)  # a session without a copy
+        return sessions.run(flags, environ)  # a session without a copy
     copy = copies.find(words[0], enter_project(environ))
     copies.require_idle(copy)
     finishing = _Finishing(copies, copy, flags, environ)

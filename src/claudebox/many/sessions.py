@@ -204,8 +204,9 @@ _PATIENCE, _FORCE = 14.0, 5.0  # seconds: the launcher itself gives its payload 
 _POLL = 0.05
 
 
-def run(verb: str, flags: Settings, environ: dict[str, str]) -> int:
+def run(flags: Settings, environ: dict[str, str]) -> int:
     """Do what one of these flags asks for."""
+    verb = next(key for key in ("sessions", "attach", "stop", "drop") if flags.on(key))  # to drop is to stop here
     state = f"{current_home(environ)}/.claudebox"
     records, tmux = Records(state), Tmux(state, environ)
     words = flags.words
@@ -213,7 +214,7 @@ def run(verb: str, flags: Settings, environ: dict[str, str]) -> int:
         raise ClaudeboxError(f"`--{verb}` does not know `{words[-1]}`")
     if verb == "sessions":
         return _list(records, tmux, as_json=flags.on("json"))
-    if verb == "stop" and not words:
+    if verb in ("stop", "drop") and not words:
         raise ClaudeboxError("`--stop` needs the name of a session", hint="`claudebox --sessions` lists them")
     workdir = _current_directory()
     agent = records.find(words[0], workdir) if words else records.find_only(workdir)

@@ -217,7 +217,7 @@ def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
     from claudebox.tables.secrets import looks_secret
 
     for row in SETTINGS:
-        if row.verb or row.key == "json":
+        if row.runs or row.key == "json":
             continue
         for given in settings.all(row.key):
             name, assigned, constant = given.value.partition("=")

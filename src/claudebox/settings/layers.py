@@ -40,6 +40,11 @@ class Settings(Value):
     start: str = ""  # the directory of the user, if the project is all of the repository around it
     reader: SettingsReader | None = None  # has read the user's files already
 
+    @property
+    def verb(self) -> Setting | None:
+        """The row of what is to be done instead of starting the client."""
+        return next((row for row in SETTINGS if row.runs and row.key in self.given), None)
+
     def on(self, key: str) -> bool:
         """Return whether a switch was given."""
         return key in self.given and self.given[key][-1].value != "no"
@@ -139,7 +144,7 @@ def _checked(row: Setting, given: Given) -> Given:
 
 
 def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
-    verbs = [row.flags[-1] for row in SETTINGS if row.verb and row.key in given]
+    verbs = [row.flags[-1] for row in SETTINGS if row.runs and row.key in given]
     running = {"--exec", "--shell"}
     showing = {"--dry-run", "--explain"}
     if "--help" in verbs or "--version" in verbs:

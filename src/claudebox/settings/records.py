@@ -47,7 +47,7 @@ class Setting(Value):
     default: str = ""
     former: tuple[tuple[str, str], ...] = ()  # choices of earlier versions, and what is now
     variable: str = ""  # an environment variable of the host that sets it, comma-separated for lists
-    verb: bool = False  # does something else than starting the client; two of them contradict each other
+    runs: str = ""  # a verb: the module whose `run(flags, environ)` does it; two verbs contradict each other
     in_files: Files = "none"  # `user`: only in files of the user; `profile`: in profiles; `project`: everywhere
     name: str = ""  # its key in files, where that is not `key`
     instead: str = ""  # what to write in a file instead

@@ -1,7 +1,7 @@
 """The table of settings: one row is one thing that a user can ask for.
 
-Flags, keys in files, help, man page, completions, the JSON Schema, the judgement of project files, the merge of layers
-and the policy follow from the rows. A new setting is a row here and a field in `Policy`.
+Flags, keys in files, help, man page, completions, the JSON Schema, the checks of files, the merge of layers and the
+policy follow from the rows. A new setting is a row here and a field of `Policy`.
 """
 
 from __future__ import annotations
@@ -12,429 +12,352 @@ from claudebox.settings.records import Field, Setting
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("yes", ("-y", "--yes"), "switch", "Starting", "start without asking", in_files="user"),
+    Setting("quiet", ("--quiet",), "switch", "Starting", "print only warnings before the start", in_files="user"),
+    Setting("exec", ("--exec",), "switch", "Starting", "run the command after `--` in the sandbox, not the client",
+            runs="session"),
+    Setting("shell", ("--shell",), "switch", "Starting", "open an interactive bash in the sandbox", runs="session"),
     Setting(
-        "quiet", ("--quiet",), "switch", "Starting", "before the start, print nothing but warnings", in_files="user",
+        "command", (), "words", "Starting", "another agent to start instead of Claude Code: program and arguments",
+        in_files="user", field="command", parse=parsers.words,
     ),
-    Setting(
-        "exec", ("--exec",), "switch", "Starting",
-        "run the words after `--` instead of the client, in the very same sandbox", verb=True,
-    ),
-    Setting("shell", ("--shell",), "switch", "Starting", "open an interactive bash in the sandbox", verb=True),
-    Setting(
-        "detach", ("--detach",), "switch", "Agents",
-        "start the session without a terminal: it runs on when you leave; needs tmux",
-    ),
+
+    Setting("detach", ("--detach",), "switch", "Agents",
+            "start the session in the background; it survives the terminal; needs tmux"),
     Setting(
         "new", ("--new",), "text", "Agents",
-        "start an agent in a worktree of its own, on a branch of this name; continues one that exists",
-        metavar="AGENT",
+        "start an agent in a worktree and on a branch of this name; resumes it if it exists", metavar="AGENT",
     ),
     Setting(
-        "from", ("--from",), "text", "Agents",
-        "with --new: the branch, tag or commit to begin with; without it, what is checked out", metavar="BRANCH",
-        parse=parsers.commit,
+        "from", ("--from",), "text", "Agents", "with --new: the branch, tag or commit to start from (default: HEAD)",
+        metavar="BRANCH", parse=parsers.commit,
     ),
     Setting(
         "copy", ("--copy",), "list", "Agents",
-        "with --new: a path of the project that git ignores and the agent needs; repeatable; `node_modules` and "
-        "`.venv` unless you say otherwise, `none` for nothing",
-        metavar="PATH", in_files="project",
-        parse=parsers.copied_path,
+        "with --new: copy this ignored path of the project into the worktree, or `none`; repeatable (default: "
+        "`node_modules` and `.venv`)",
+        metavar="PATH", in_files="project", parse=parsers.copied_path,
     ),
     Setting(
         "finish", ("--finish",), "switch", "Agents",
-        "`--finish NAME`: show what an agent did in its worktree, ask, and remove it; the branch stays. "
-        "`--finish NAME merge` or `rebase` merges it first", verb=True,
+        "`--finish NAME`: show what an agent did, ask, and remove its worktree; the branch stays. "
+        "`--finish NAME merge` or `rebase` merges it first", runs="many.finish",
     ),
-    Setting(
-        "drop", ("--drop",), "switch", "Agents",
-        "`--drop NAME`: show what would be lost, ask, and remove the worktree of an agent with its branch", verb=True,
-    ),
-    Setting(
-        "attach", ("--attach",), "switch", "Agents",
-        "show a session without a terminal on this one: `--attach NAME`, or the only one here; Ctrl+Z leaves it again",
-        verb=True,
-    ),
-    Setting(
-        "sessions", ("--sessions",), "switch", "Agents",
-        "list the sessions: state, since when, memory, spent, project, last line", verb=True,
-    ),
-    Setting(
-        "stop", ("--stop",), "switch", "Agents",
-        "`--stop NAME`: end a session without a terminal, politely and then by force; take an ended one off the list",
-        verb=True,
-    ),
+    Setting("drop", ("--drop",), "switch", "Agents",
+            "`--drop NAME`: show what would be lost, ask, and remove an agent's worktree and branch",
+            runs="many.finish"),
+    Setting("attach", ("--attach",), "switch", "Agents",
+            "`--attach [NAME]`: show a background session on this terminal; Ctrl+Z leaves it", runs="many.sessions"),
+    Setting("sessions", ("--sessions",), "switch", "Agents",
+            "list sessions: state, age, memory, cost, project, last line", runs="many.sessions"),
+    Setting("stop", ("--stop",), "switch", "Agents",
+            "`--stop NAME`: end a background session, or remove an ended one from the list", runs="many.sessions"),
     Setting(
         "notify", (), "words", "Agents",
-        "a command of yours that tells you when a session without a terminal waits for you or has ended: two words are "
-        "added to it, `claudebox` and what happened", in_files="user",
+        "a command to run when a background session waits for you or has ended; gets two more arguments, `claudebox` "
+        "and what happened", in_files="user",
     ),
+
     Setting(
         "time_limit", ("--time-limit",), "text", "Limits",
-        "end the session after this time, as `30m` or `8h`: politely, then by force; its status is 124 then",
-        metavar="TIME", in_files="user", effect="tightens",
-        field="limits.seconds", parse=parsers.time,
+        "end the session after this time, `30m` or `8h`: SIGTERM, then SIGKILL; exit status 124",
+        metavar="TIME", in_files="user", effect="tightens", field="limits.seconds", parse=parsers.time,
     ),
     Setting(
-        "pids", ("--pids",), "text", "Limits",
-        "how many processes and threads there can be inside", metavar="COUNT", in_files="user", default="16384",
-        field="limits.processes", parse=parsers.count,
+        "pids", ("--pids",), "text", "Limits", "maximum number of processes and threads inside",
+        metavar="COUNT", in_files="user", default="16384", field="limits.processes", parse=parsers.count,
     ),
     Setting(
         "scratch_size", ("--scratch-size",), "text", "Limits",
-        "how much /tmp, the home and /dev/shm inside can hold, each, in memory",
-        metavar="SIZE", in_files="user", effect="tightens",
-        field="limits.scratch", parse=parsers.size,
+        "maximum size of each of /tmp, the home and /dev/shm inside, which are in memory",
+        metavar="SIZE", in_files="user", effect="tightens", field="limits.scratch", parse=parsers.size,
     ),
     Setting(
         "memory", ("--memory",), "text", "Limits",
-        "how much memory everything inside can take; refused where this machine cannot enforce it",
-        metavar="SIZE", in_files="user", effect="tightens",
-        field="limits.memory", parse=parsers.size,
+        "maximum memory of everything inside; refused where it cannot be enforced",
+        metavar="SIZE", in_files="user", effect="tightens", field="limits.memory", parse=parsers.size,
     ),
     Setting(
         "cpus", ("--cpus",), "text", "Limits",
-        "how many processors everything inside can take, as `2` or `0.5`; refused where it cannot be enforced",
-        metavar="COUNT", in_files="user", effect="tightens",
-        field="limits.cpus", parse=parsers.processors,
+        "maximum processors of everything inside, `2` or `0.5`; refused where it cannot be enforced",
+        metavar="COUNT", in_files="user", effect="tightens", field="limits.cpus", parse=parsers.processors,
     ),
-    Setting(
-        "dry_run", ("--dry-run",), "switch", "Showing",
-        "print the whole bwrap command, ready to be pasted into bash, and stop", verb=True,
-    ),
-    Setting(
-        "explain", ("--explain",), "switch", "Showing",
-        "print every mount with its reason and every variable with its origin, and stop", verb=True,
-    ),
-    Setting(
-        "check", ("--check",), "switch", "Showing",
-        "examine this machine and the plan of this launch, tell what would stop it, and stop", verb=True,
-    ),
-    Setting(
-        "verify", ("--verify",), "switch", "Showing",
-        "start this very sandbox with a probe inside, tell which promises hold, and stop", verb=True,
-    ),
+
+    Setting("dry_run", ("--dry-run",), "switch", "Showing", "print the bwrap command, ready for bash", runs="session"),
+    Setting("explain", ("--explain",), "switch", "Showing",
+            "print every mount with its reason and every variable with its origin", runs="session"),
+    Setting("check", ("--check",), "switch", "Showing",
+            "examine this machine and report what would prevent this launch", runs="commands.check"),
+    Setting("verify", ("--verify",), "switch", "Showing",
+            "start this sandbox with a probe inside and report which promises hold", runs="commands.verify.verify"),
     Setting(
         "log", ("--log",), "switch", "Showing",
-        "show what the last session here decided about the network; `all`: of every session, `denied` or a part of a "
-        "host's name: only those", verb=True,
+        "show the network decisions of the last session here; `all`: of every session; `denied` or a part of a host "
+        "name: only those", runs="commands.log",
     ),
-    Setting("follow", ("--follow",), "switch", "Showing", "with --log: go on showing, as it happens", needs=("--log",)),
-    Setting(
-        "usage", ("--usage",), "switch", "Showing",
-        "show what the model has cost, by project and day, as far as logs are kept", verb=True,
-    ),
+    Setting("follow", ("--follow",), "switch", "Showing", "with --log: keep printing new lines", needs=("--log",)),
+    Setting("usage", ("--usage",), "switch", "Showing", "show the cost of the model by project and day, from retained "
+            "logs", runs="commands.log"),
     Setting(
         "receipt", ("--receipt",), "choice", "Showing",
-        "at the end, on one screen, what entered, what was withheld, who was reached and what changed: `auto`: when "
-        "something was denied or ended by a limit, `always`, `never`",
+        "print at the end what entered, what was withheld, which hosts were reached and what changed; `auto`: if "
+        "something was denied or a limit ended the session",
         metavar="WHEN", choices=("auto", "always", "never"), default="auto", in_files="user",
     ),
     Setting(
-        "json", ("--json",), "switch", "Showing",
-        "with --check, --verify, --explain, --instances, --log or --sessions: print JSON",
+        "json", ("--json",), "switch", "Showing", "print JSON",
         needs=("--check", "--verify", "--explain", "--instances", "--log", "--sessions", "--usage"),
     ),
-    Setting(
-        "instances", ("--instances",), "switch", "Showing",
-        "list the projects that have conversations here; `--instances prune` removes those whose project is gone",
-        verb=True,
-    ),
-    Setting(
-        "import", ("--import",), "switch", "Showing",
-        "bring what was committed inside into your repository now, and stop", verb=True,
-    ),
-    Setting(
-        "changes", ("--changes",), "switch", "Showing",
-        "show what has changed in the project since the last session began, or that SESSION of the log", verb=True,
-    ),
-    Setting(
-        "patch", ("--patch",), "switch", "Showing",
-        "with --changes: show the differences of texts too",
-        needs=("--changes",),
-    ),
-    Setting(
-        "undo", ("--undo",), "switch", "Showing",
-        "show the same, ask, and put the project back: files, modes, links, branches, HEAD and index", verb=True,
-    ),
-    Setting(
-        "profiles", ("--profiles",), "switch", "Profiles",
-        "list the profiles; `--profiles NAME` shows one with its reasons and what it changes", verb=True,
-    ),
+    Setting("instances", ("--instances",), "switch", "Showing",
+            "list projects with conversations; `--instances prune` removes those whose project is gone",
+            runs="commands.instances"),
+    Setting("import", ("--import",), "switch", "Showing", "bring commits made inside into your repository now",
+            runs="commands.git_import"),
+    Setting("changes", ("--changes",), "switch", "Showing",
+            "show what the last session, or SESSION of the log, changed in the project", runs="commands.undo"),
+    Setting("patch", ("--patch",), "switch", "Showing", "with --changes: include the differences of text files",
+            needs=("--changes",)),
+    Setting("undo", ("--undo",), "switch", "Showing",
+            "show the same, ask, and restore the project: files, modes, links, branches, HEAD and index",
+            runs="commands.undo"),
+    Setting("show", ("--show",), "switch", "Showing",
+            "`--show FILE...`: copy files into ~/.claudebox/drop, which every session can read", runs="commands.show"),
+    Setting("demo", ("--demo",), "switch", "Showing",
+            "watch a scripted model attack the sandbox and then work in it, offline and with fake secrets",
+            runs="commands.demo.run"),
+    Setting("help", ("-h", "--help"), "switch", "Showing", "print this help", runs="commands.usage"),
+    Setting("version", ("--version",), "switch", "Showing", "print the version of claudebox", runs="commands.usage"),
+
+    Setting("profiles", ("--profiles",), "switch", "Profiles",
+            "list profiles; `--profiles NAME` shows one with its reasons and what it changes",
+            runs="commands.profiles"),
     Setting(
         "trust", ("--trust",), "switch", "Profiles",
-        "list the project files that you have approved; `--trust approve` asks for the one here, "
-        "`--trust revoke PATH` takes one back", verb=True,
+        "list approved project files; `--trust approve` asks for the one here, `--trust revoke PATH` revokes one",
+        runs="commands.profiles",
     ),
-    Setting(
-        "init", ("--init",), "switch", "Profiles",
-        "write ~/.claudebox/config.toml, every setting in it with its meaning, unless it is there already", verb=True,
-    ),
-    Setting("schema", ("--schema",), "switch", "Profiles", "print the JSON Schema of these files, and stop", verb=True),
+    Setting("init", ("--init",), "switch", "Profiles",
+            "write ~/.claudebox/config.toml with every setting explained, unless it exists", runs="commands.profiles"),
+    Setting("schema", ("--schema",), "switch", "Profiles", "print the JSON Schema of settings files, or with `task` "
+            "of task files", runs="commands.profiles"),
     Setting(
         "profile", ("--profile",), "text", "Profiles",
         "apply ~/.claudebox/profiles/PROFILE.toml (or .json), or a built-in profile: "
         "`default`, `strict`, `offline`, `batch`",
         metavar="PROFILE", variable="CLAUDEBOX_PROFILE", in_files="user",
     ),
-    Setting("extends", (), "text", "Profiles", "another profile that is applied before this one", in_files="profile"),
-    Setting("name", (), "text", "Profiles", "what this profile is called", in_files="profile"),
+    Setting("extends", (), "text", "Profiles", "another profile to apply before this one", in_files="profile"),
+    Setting("name", (), "text", "Profiles", "the name of this profile", in_files="profile"),
     Setting("description", (), "text", "Profiles", "what this profile is for, in a sentence", in_files="profile"),
+
     Setting(
-        "command", (), "words", "Starting",
-        "another agent to start instead of Claude Code: the program, then its words", in_files="user",
-        field="command", parse=parsers.words,
+        "state", (), "list", "What enters", "paths in the home where another agent keeps its state, one per project",
+        in_files="user", field="kept_names", parse=parsers.kept_name,
     ),
     Setting(
-        "state", (), "list", "What enters", "names in the home that another agent keeps its state under, per project",
-        in_files="user",
-        field="kept_names", parse=parsers.kept_name,
-    ),
-    Setting(
-        "demo", ("--demo",), "switch", "Showing",
-        "watch a scripted model attack the sandbox and then work in it, offline and with fake secrets, and stop",
-        verb=True,
-    ),
-    Setting("help", ("-h", "--help"), "switch", "Showing", "print this help, and stop", verb=True),
-    Setting("version", ("--version",), "switch", "Showing", "print the version of claudebox, and stop", verb=True),
-    Setting(
-        "env", ("--env",), "list", "What enters",
-        "let this variable of the host into the sandbox; repeatable",
+        "env", ("--env",), "list", "What enters", "pass this variable of the host; repeatable",
         metavar="NAME", variable="CLAUDEBOX_EXTRA_ENV", in_files="project", name="extra_env_passthrough",
         field="names", parse=parsers.name,
     ),
     Setting(
         "set_env", ("--set-env",), "table", "What enters",
-        "give this variable this value in the sandbox; not for secrets, let those in by name; repeatable",
-        metavar="NAME=VALUE", in_files="project", name="env",
-        field="constants", parse=parsers.constant,
+        "set a variable inside; pass secrets with --env instead; repeatable",
+        metavar="NAME=VALUE", in_files="project", name="env", field="constants", parse=parsers.constant,
     ),
     Setting(
         "mounts", (), "rows", "What enters", "files and directories of the host to show inside",
-        in_files="project",
+        in_files="project", field="mounts", parse=parsers.mount_row,
         fields=(
             Field("host", "path on the host: absolute, or with `~/`; in a project file also relative to the project",
                   example="~/data"),
-            Field("sandbox", "path inside; without it the same", default=""),
+            Field("sandbox", "path inside (default: the same)", default=""),
             Field("mode", "`ro`: read-only; `rw`: writable", ("ro", "rw"), "ro"),
         ),
-        field="mounts", parse=parsers.mount_row,
     ),
     Setting(
-        "mount_ro", ("--mount-ro",), "list", "What enters",
-        "show this file or directory inside, read-only; repeatable", metavar="SRC[:DEST]", instead="[[mounts]]",
-        field="mounts", parse=parsers.mount_ro,
+        "mount_ro", ("--mount-ro",), "list", "What enters", "show this file or directory inside, read-only; repeatable",
+        metavar="SRC[:DEST]", instead="[[mounts]]", field="mounts", parse=parsers.mount_ro,
     ),
     Setting(
-        "mount_rw", ("--mount-rw",), "list", "What enters",
-        "show this file or directory inside, writable; repeatable", metavar="SRC[:DEST]", instead="[[mounts]]",
-        field="mounts", parse=parsers.mount_rw,
+        "mount_rw", ("--mount-rw",), "list", "What enters", "show this file or directory inside, writable; repeatable",
+        metavar="SRC[:DEST]", instead="[[mounts]]", field="mounts", parse=parsers.mount_rw,
     ),
     Setting(
         "unsafe_mounts", ("--unsafe-mounts",), "switch", "What enters",
-        "permit mounts that expose what the sandbox otherwise hides (keys, sockets, the home)",
-        in_files="user",
-        field="unsafe_mounts",
+        "permit mounts that expose what the sandbox hides (keys, sockets, the home)",
+        in_files="user", field="unsafe_mounts",
     ),
     Setting(
         "path", ("--path",), "list", "What enters",
-        "put this directory of programs on PATH, read-only and without what lies beside it; one that has a `bin` is "
-        "shown as a whole; repeatable",
-        metavar="DIRECTORY", in_files="user",
-        field="mounts", parse=parsers.program_directory,
+        "add this directory of programs to PATH, read-only; one with a `bin` is shown as a whole; repeatable",
+        metavar="DIRECTORY", in_files="user", field="mounts", parse=parsers.program_directory,
     ),
     Setting(
         "toolchain", ("--toolchain",), "list", "What enters",
-        "show programs from your home, read-only and without the credentials beside them: of a language (`rust`, "
-        "`node`, `python`, `go`, `java`, `ruby`, `deno`, `bun`) or of what manages them (`conda`, `pnpm`, `uv`, "
+        "show programs from your home, read-only and without the credentials beside them: a language (`rust`, "
+        "`node`, `python`, `go`, `java`, `ruby`, `deno`, `bun`) or a manager (`conda`, `pnpm`, `uv`, "
         "`mise`, `asdf`, `nvm`, `pyenv`, `rbenv`, `sdkman`, `ghcup`); repeatable",
-        metavar="NAME", in_files="project", name="toolchains",
-        field="toolchains", parse=parsers.toolchain,
+        metavar="NAME", in_files="project", name="toolchains", field="toolchains", parse=parsers.toolchain,
     ),
     Setting(
-        "package", ("--package",), "list", "What enters",
-        "add this package of nixpkgs to the programs inside; needs Nix; repeatable",
-        metavar="PACKAGE", in_files="project", name="packages",
-        field="packages", parse=parsers.package,
+        "package", ("--package",), "list", "What enters", "add this package of nixpkgs; needs Nix; repeatable",
+        metavar="PACKAGE", in_files="project", name="packages", field="packages", parse=parsers.package,
     ),
     Setting(
         "packages_optional", ("--packages-optional",), "switch", "What enters",
-        "start without those packages that cannot be had, rather than not at all", in_files="project",
-        field="packages_optional",
+        "start without packages that are unavailable", in_files="project", field="packages_optional",
     ),
     Setting(
         "nixpkgs", ("--nixpkgs",), "text", "What enters",
-        "the package set that packages come from: `github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or a name of your "
-        "registry, `flake:NAME`",
-        metavar="REFERENCE", in_files="user",
-        field="nixpkgs", parse=parsers.nixpkgs,
+        "the package set of --package: `github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or `flake:NAME` from your "
+        "registry",
+        metavar="REFERENCE", in_files="user", field="nixpkgs", parse=parsers.nixpkgs,
     ),
     Setting(
         "devshell", ("--devshell",), "switch", "What enters",
-        "enter the project's own dev shell (flake.nix or shell.nix) before the program starts; it is evaluated inside",
-        in_files="project",
-        field="devshell", parse=parsers.origin,
+        "enter the project's dev shell (flake.nix or shell.nix), evaluated inside",
+        in_files="project", field="devshell", parse=parsers.origin,
     ),
     Setting(
         "caches", ("--caches",), "choice", "What enters",
-        "caches of packages (npm, pip, cargo, ...): `own`: kept per project, as ~/.cache inside; `shared`: one for all "
-        "projects that say so, each of which can change what the others install; `off`: gone at the end",
+        "package caches (npm, pip, cargo, ...): `own`: kept per project, as ~/.cache inside; `shared`: one for all "
+        "projects that say so, each of which can change what the others install; `off`: discarded at the end",
         metavar="WHOSE", choices=("shared", "own", "off"), default="own", in_files="project", widest="first",
         field="caches",
     ),
     Setting(
         "cache_size", ("--cache-size",), "text", "What enters",
-        "how large caches may become, in GiB, 10 unless you say otherwise; then what was not used for longest goes",
-        metavar="GIB", default="10", in_files="user",
-        field="cache_limit", parse=parsers.number(1 << 20, unit=1 << 30),
+        "maximum size of caches in GiB; least recently used entries are evicted", metavar="GIB", default="10",
+        in_files="user", field="cache_limit", parse=parsers.number(1 << 20, unit=1 << 30),
     ),
     Setting(
         "scratch", ("--scratch",), "choice", "What enters",
-        "where /tmp and the home inside are until the end: in `memory`, on `disk`, or on disk where memory is scarce "
+        "where /tmp and the home inside are kept until the end: in `memory`, on `disk`, or on disk if memory is scarce "
         "(`auto`)",
-        metavar="WHERE", choices=("auto", "memory", "disk"), default="auto", in_files="user",
-        field="scratch",
+        metavar="WHERE", choices=("auto", "memory", "disk"), default="auto", in_files="user", field="scratch",
     ),
     Setting(
-        "gpu", ("--gpu",), "switch", "What enters",
-        "show the graphics processors of this machine and their driver: NVIDIA, AMD, Intel", in_files="project",
-        field="gpu", parse=parsers.origin,
+        "gpu", ("--gpu",), "switch", "What enters", "show GPUs and their driver: NVIDIA, AMD, Intel",
+        in_files="project", field="gpu", parse=parsers.origin,
     ),
     Setting(
         "device", ("--device",), "list", "What enters",
-        "show this device node, `/dev/video0`; disks, memory, input, terminals and virtual machines only with "
+        "show this device node, `/dev/video0`; disks, memory, input, terminals and virtual machines need "
         "--unsafe-mounts; repeatable",
-        metavar="NODE", in_files="user", name="devices",
-        field="devices", parse=parsers.device,
+        metavar="NODE", in_files="user", name="devices", field="devices", parse=parsers.device,
     ),
     Setting(
         "browser", ("--browser",), "switch", "What enters",
-        "make browsers of the system, and those that Playwright has downloaded, start inside, headless",
-        in_files="project",
-        field="browser", parse=parsers.origin,
-    ),
-    Setting(
-        "show", ("--show",), "switch", "Showing",
-        "copy the files that are named after it into ~/.claudebox/drop, which every session can read, and stop",
-        verb=True,
+        "make browsers of the system and of Playwright work inside, headless",
+        in_files="project", field="browser", parse=parsers.origin,
     ),
     Setting(
         "git_credential", (), "record", "What enters",
-        "the one host that git inside can log in to, and where its token comes from",
-        in_files="user",
+        "the one host that git inside can log in to, and the source of its token",
+        in_files="user", field="credential", parse=parsers.credential,
         fields=(
-            Field("host", "name of the host, `github.com`, with `:PORT` if it has one", example="github.com"),
+            Field("host", "host name, `github.com`, with `:PORT` if needed", example="github.com"),
             Field("token", "`env:NAME`, a variable of the host; or `command:WORDS`, a command that prints the token",
                   example="env:GH_TOKEN"),
-            Field("username", "most hosts take any name with a token", default="x-access-token"),
+            Field("username", "most hosts accept any name with a token", default="x-access-token"),
         ),
-        field="credential", parse=parsers.credential,
     ),
     Setting(
         "secrets", (), "rows", "What enters",
-        "secrets that stay outside: inside, the variable is a placeholder, and the value is put in on the way to "
-        "these hosts alone; in tiers `inet` and `allow`",
-        in_files="user",
+        "secrets that stay outside: the variable inside is a placeholder, replaced by the value in requests to these "
+        "hosts only; in tiers `inet` and `allow`",
+        in_files="user", parse=parsers.secret,
         fields=(
             Field("env", "name of the variable inside", example="GH_TOKEN"),
             Field("hosts", "names of the hosts that get the value, over HTTPS, with `:PORT` if it is not 443",
                   example="api.github.com\ngithub.com", many=True),
-            Field("from", "where the value comes from, on the host: `env:NAME`, `file:PATH`, or `command:WORDS`, a "
+            Field("from", "source of the value on the host: `env:NAME`, `file:PATH`, or `command:WORDS`, a "
                   "command that prints it", example="env:GH_TOKEN"),
-            Field("headers", "header fields that may carry the value, beside `Authorization`, `X-Api-Key`, "
-                  "`Private-Token` and others that are there for credentials", default="", many=True),
+            Field("headers", "header fields that may carry the value, besides `Authorization`, `X-Api-Key`, "
+                  "`Private-Token` and other credential fields", default="", many=True),
             Field("permit", "methods and paths that the value is good for, `GET /repos/acme/**`, or a preset, "
                   "`github:read acme/shop`; everything else at these hosts is refused", default="",
                   example="github:read acme/shop\nPOST /repos/acme/shop/issues", many=True, spaced=True),
-            Field("weak", "`accept` takes a value that can be guessed: cleaning answers confirms a right guess",
+            Field("weak", "`accept` takes a value that can be guessed; answers can then confirm a right guess",
                   choices=("accept",), default=""),
         ),
-        parse=parsers.secret,
     ),
     Setting(
         "inherit", ("--inherit",), "list", "What enters",
-        "bring this part of the host's ~/.claude in, read-only: `CLAUDE.md`, `agents`, `commands`, `skills`, "
+        "show this part of the host's ~/.claude, read-only: `CLAUDE.md`, `agents`, `commands`, `skills`, "
         "`output-styles`, `rules`, ...; `mcp`: your MCP servers, without their secrets; repeatable",
-        metavar="PART", in_files="project",
-        field="inherit", parse=parsers.part,
+        metavar="PART", in_files="project", field="inherit", parse=parsers.part,
     ),
     Setting(
         "claude_home", ("--claude-home",), "choice", "What enters",
-        "`own`: the client has a home per project; `shared`: also everything of the host's ~/.claude, read-only, "
-        "except conversations and logins",
+        "`own`: the client has a home per project; `shared`: it also sees the host's ~/.claude, read-only, without "
+        "conversations and logins",
         metavar="HOME", choices=("own", "shared"), default="own", in_files="project", widest="last",
         field="shared_home", parse=parsers.is_word("shared"),
     ),
     Setting(
+        "project", ("--project",), "choice", "What enters",
+        "in a subdirectory of a repository, the project is this `directory`, with the rest read-only, or the whole "
+        "`repository`",
+        metavar="WHAT", choices=("directory", "repository"), default="directory", in_files="user",
+    ),
+
+    Setting(
         "network", ("--network",), "choice", "Restrictions",
-        "`full`: the host's network with its loopback and LAN; `inet`: the internet, not the LAN nor this machine; "
-        "`allow`: only the domains that you name; `none`: loopback of the sandbox only",
-        metavar="TIER", choices=tuple(TIERS), default="full", in_files="project", widest="first",
-        field="network",
+        "`full`: the host's network with its loopback and LAN; `inet`: the internet, without LAN and this machine; "
+        "`allow`: only domains that you list; `none`: only the sandbox's own loopback",
+        metavar="TIER", choices=tuple(TIERS), default="full", in_files="project", widest="first", field="network",
     ),
     Setting(
         "allow_domain", ("--allow-domain",), "list", "Restrictions",
-        "in tier `allow`: let programs inside reach this domain (`github.com`), all beneath one (`*.example.org`), "
-        "another port than 443 and 80 (`example.org:8443`), or a group (`pypi` or `@pypi`): `anthropic`, `github`, "
+        "in tier `allow`, permit this domain (`github.com`), its subdomains (`*.example.org`), "
+        "a port other than 443 and 80 (`example.org:8443`), or a group (`pypi` or `@pypi`): `anthropic`, `github`, "
         "`pypi`, `npm`, `crates`, `go`, `debian`, `nix`, `huggingface`, or one of your own; repeatable",
-        metavar="DOMAIN", in_files="project", name="allow_domains",
-        parse=parsers.domain,
+        metavar="DOMAIN", in_files="project", name="allow_domains", parse=parsers.domain,
     ),
-    Setting(
-        "now", ("--now",), "switch", "Restrictions",
-        "with --allow-domain: let these domains into the session that runs in this project, and stop", verb=True,
-        needs=("--allow-domain",),
-    ),
+    Setting("now", ("--now",), "switch", "Restrictions", "with --allow-domain: permit it in the session that runs here",
+            runs="commands.allow_domain", needs=("--allow-domain",)),
     Setting(
         "allow_address", ("--allow-address",), "list", "Restrictions",
-        "in tier `inet`: let programs inside reach this address or network of the LAN or a VPN, on one port if you "
-        "name it: `10.1.2.3:443`, `10.1.0.0/16`, `[fd77::50]:22`; in tier `allow`: let domains that you name lead "
-        "there; never metadata services nor this machine; repeatable",
-        metavar="ADDRESS", in_files="project", name="allow_addresses",
-        field="addresses", parse=parsers.address,
+        "in tier `inet`, permit this address or network of the LAN or a VPN, with or without a port: "
+        "`10.1.2.3:443`, `10.1.0.0/16`, `[fd77::50]:22`; in tier `allow`, let listed domains resolve "
+        "to it; never metadata services or this machine; repeatable",
+        metavar="ADDRESS", in_files="project", name="allow_addresses", field="addresses", parse=parsers.address,
     ),
     Setting(
-        "domains", (), "groups", "Restrictions",
-        "groups of domains of your own, to be used by name in `allow_domains`", in_files="user",
+        "domains", (), "groups", "Restrictions", "your own groups of domains, for use in `allow_domains`",
+        in_files="user", parse=parsers.group,
         fields=(Field("hosts", "the domains of the group, written as in `allow_domains`", example="git.example.org"),),
-        parse=parsers.group,
     ),
     Setting(
         "allow_host_port", ("--allow-host-port",), "list", "Restrictions",
-        "in all tiers but `full`: let programs inside reach this TCP port of the host's loopback; repeatable",
-        metavar="PORT", in_files="project",
-        field="host_ports", parse=parsers.port,
+        "in all tiers but `full`, permit this TCP port of the host's loopback; repeatable",
+        metavar="PORT", in_files="project", field="host_ports", parse=parsers.port,
     ),
     Setting(
         "publish", ("--publish",), "list", "Restrictions",
-        "in all tiers but `full`: make this TCP port of the sandbox reachable at localhost of the host; repeatable",
-        metavar="PORT", in_files="project",
-        field="published", parse=parsers.port,
+        "in all tiers but `full`, make this TCP port of the sandbox reachable at the host's localhost; repeatable",
+        metavar="PORT", in_files="project", field="published", parse=parsers.port,
     ),
     Setting(
         "uplink", ("--uplink",), "choice", "Restrictions",
-        "the program that connects tier `inet`: `pasta`, `slirp4netns`, or whichever works (`auto`)",
-        metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto", in_files="user",
-        field="uplink",
+        "the program that connects tier `inet`: `pasta`, `slirp4netns`, or the first that works (`auto`)",
+        metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto", in_files="user", field="uplink",
     ),
     Setting(
         "budget", ("--budget",), "text", "Restrictions",
-        "what the model may cost in this session, in US dollars, by the broker's table of prices; then requests end "
-        "with a billing error", metavar="DOLLARS", in_files="user",
-        field="budget.dollars", parse=parsers.dollars,
+        "maximum cost of the model in this session, in US dollars; further requests fail with a billing error",
+        metavar="DOLLARS", in_files="user", field="budget.dollars", parse=parsers.dollars,
     ),
     Setting(
         "tokens", ("--tokens",), "text", "Restrictions",
-        "how many tokens the model may take in this session, those of caches included: `200k`, `2M`",
-        metavar="COUNT", in_files="user",
-        field="budget.tokens", parse=parsers.tokens,
+        "maximum number of tokens of the model in this session, cached ones included: `200k`, `2M`",
+        metavar="COUNT", in_files="user", field="budget.tokens", parse=parsers.tokens,
     ),
     Setting(
         "nix", ("--nix",), "choice", "Restrictions",
-        "the Nix daemon inside: `auto` where that gives nothing away, through a relay if the daemon trusts you; "
-        "`daemon`, `relay`: in any case; `off`",
-        metavar="HOW", choices=("auto", "daemon", "relay", "off"), default="auto", in_files="user",
-        field="nix",
+        "the Nix daemon inside: `auto`: where that is safe, through a relay if the daemon trusts you; "
+        "`daemon`, `relay`: always; `off`",
+        metavar="HOW", choices=("auto", "daemon", "relay", "off"), default="auto", in_files="user", field="nix",
     ),
     Setting(
         "auth", ("--auth",), "choice", "Restrictions",
@@ -445,98 +368,80 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "allow", ("--allow",), "list", "Restrictions",
-        "let the agent change this protected path in this session: `git-config`, `.claude`, ...; "
-        "repeatable",
-        metavar="PROTECTED", in_files="user",
-        field="allow", parse=parsers.protected,
+        "let the agent change this protected path in this session: `git-config`, `.claude`, ...; repeatable",
+        metavar="PROTECTED", in_files="user", field="allow", parse=parsers.protected,
     ),
     Setting(
         "project_secrets", ("--project-secrets",), "choice", "Restrictions",
-        "secrets in files of the project: `warn` names them, `mask` shows fake values instead, `allow` says nothing",
+        "files of the project that hold secrets: `warn` names them, `mask` shows fake values, `allow` ignores them",
         metavar="WHAT", choices=("allow", "warn", "mask"), default="warn", in_files="project", widest="first",
         field="project_secrets",
     ),
     Setting(
         "submounts", ("--submounts",), "choice", "Restrictions",
-        "mounts of the host below the project (sshfs, volumes): `show` them inside, `mask` leaves empty directories",
+        "mounts of the host below the project (sshfs, volumes): `show` them, or `mask` them as empty directories",
         metavar="WHAT", choices=("show", "mask"), default="show", in_files="project", widest="first",
         field="submounts",
     ),
     Setting(
-        "project", ("--project",), "choice", "What enters",
-        "in a subdirectory of a repository: the project is this `directory`, and the rest is read-only; or all of the "
-        "`repository`",
-        metavar="WHAT", choices=("directory", "repository"), default="directory", in_files="user",
-    ),
-    Setting(
         "git_import", ("--git-import",), "choice", "Restrictions",
-        "when commits made inside reach your repository: `auto`: at once; `ask`: at the end, after a look; `manual`: "
-        "by `--import`",
+        "when commits made inside reach your repository: `auto`: at once; `ask`: at the end, after a question; "
+        "`manual`: with `--import`",
         metavar="WHEN", choices=("auto", "ask", "manual"), default="auto", in_files="project", widest="first",
         field="git_import",
     ),
     Setting(
         "undo_keep", ("--undo-keep",), "text", "Restrictions",
-        "how many sessions can be undone: 10 of an agent, and none of `--exec` and `--shell`, unless you say otherwise",
-        metavar="COUNT", default="10", in_files="user",
-        field="undo.keep", parse=parsers.number(1000),
+        "how many sessions of an agent can be undone; those of `--exec` and `--shell` only if this is set",
+        metavar="COUNT", default="10", in_files="user", field="undo.keep", parse=parsers.number(1000),
     ),
     Setting(
-        "undo_size", ("--undo-size",), "text", "Restrictions",
-        "the largest file that a snapshot keeps, in MiB, 64 unless you say otherwise", metavar="MIB", default="64",
-        in_files="user",
-        field="undo.most", parse=parsers.number(1 << 20, unit=1 << 20),
+        "undo_size", ("--undo-size",), "text", "Restrictions", "largest file that a snapshot keeps, in MiB",
+        metavar="MIB", default="64", in_files="user", field="undo.most", parse=parsers.number(1 << 20, unit=1 << 20),
     ),
     Setting(
         "undo_exclude", ("--undo-exclude",), "list", "Restrictions",
-        "directories of this name, as `node_modules`, or whatever fits a pattern, as `*.iso` or `data/*`, are in no "
-        "snapshot; repeatable",
-        metavar="NAME", in_files="user",
-        field="undo.excluded", parse=parsers.undo_pattern,
+        "leave directories of this name (`node_modules`), or paths that match a pattern (`*.iso`, `data/*`), out of "
+        "snapshots; repeatable",
+        metavar="NAME", in_files="user", field="undo.excluded", parse=parsers.undo_pattern,
     ),
     Setting(
         "allow_userns", ("--allow-userns",), "switch", "Restrictions",
-        "permit user namespaces inside, for programs that bring a sandbox of their own", in_files="project",
-        field="allow_userns",
+        "permit user namespaces inside, for programs with a sandbox of their own",
+        in_files="project", field="allow_userns",
     ),
     Setting(
         "secret_variables", ("--secret-variables",), "choice", "Restrictions",
-        "what looks like a secret and was not named by you: `show` it before the start; `refuse` to start with `--yes`",
+        "variables that look like secrets and that you did not name: `show` them before the start, or `refuse` to "
+        "start with `--yes`",
         metavar="WHAT", choices=("show", "refuse"), default="show", in_files="project", widest="first",
     ),
     Setting(
         "terminal", ("--terminal",), "choice", "Restrictions",
-        "what is written to your terminal passes as it is (`plain`), or `filtered`: without clipboard writes, "
-        "notifications and questions to the terminal",
+        "output to your terminal: `plain`: unchanged; `filtered`: without clipboard writes, notifications and queries",
         metavar="KIND", choices=("plain", "filtered"), default="plain", in_files="project", widest="first",
         former=(
-            ("shared", "your terminal is never inside any more; the sandbox always has one of its own"),
-            ("private", "every terminal inside is private now; the filter is `filtered`"),
+            ("shared", "your terminal never enters the sandbox any more"),
+            ("private", "every sandbox has its own terminal now; the filter is `filtered`"),
         ),
         field="filter_terminal", parse=parsers.is_word("filtered"),
     ),
+
     Setting(
         "task", ("--task",), "text", "Tasks",
-        "do the task of this JSON file (`--schema task`) without asking anything: clone, let the agent work, and leave "
-        "patch, bundle, conversation and receipt in `--result`; the exit status tells an engine whether to try again",
-        metavar="FILE", verb=True,
+        "do the task of this JSON file (`--schema task`) without questions: clone, let the agent work, and leave "
+        "patch, bundle, conversation and receipt in `--result`; the exit status says whether to retry",
+        metavar="FILE", runs="many.tasks.run",
     ),
-    Setting(
-        "result", ("--result",), "text", "Tasks", "with --task: the directory of its result, made whole at the end",
-        metavar="DIR",
-    ),
+    Setting("result", ("--result",), "text", "Tasks",
+            "with --task: the directory of the result, written atomically when done", metavar="DIR"),
     Setting(
         "tasks", ("--tasks",), "list", "Tasks",
-        "do the tasks of these files (`'tasks/*.json'`) with GNU parallel; a second run goes on where the first was "
-        "interrupted; repeatable",
-        metavar="FILES", verb=True,
+        "do the tasks of these files (`'tasks/*.json'`) with GNU parallel; a second run continues an interrupted one; "
+        "repeatable",
+        metavar="FILES", runs="many.tasks.batch",
     ),
-    Setting(
-        "jobs", ("--jobs",), "text", "Tasks", "with --tasks: how many at once; without it two", metavar="COUNT",
-    ),
-    Setting(
-        "results", ("--results",), "text", "Tasks",
-        "with --tasks: where the results go, a directory each; alone: show the table of what is there",
-        metavar="DIR",
-    ),
+    Setting("jobs", ("--jobs",), "text", "Tasks", "with --tasks: how many at once (default: 2)", metavar="COUNT"),
+    Setting("results", ("--results",), "text", "Tasks",
+            "with --tasks: a directory that gets one result per task; alone: show its table", metavar="DIR"),
 )  # fmt: skip

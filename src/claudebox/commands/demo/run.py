@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from claudebox.commands.demo.scenario import Act
     from claudebox.commands.demo.stage import Stage
+    from claudebox.settings.layers import Settings
 
 
 # What came of each act: decided from what came back to the model and from the host, never from what the agent says.
@@ -112,16 +113,17 @@ _INTRODUCTION = (
 )
 
 
-def run(environ: dict[str, str], words: Sequence[str] = (), *, interactive: bool, network: str = "") -> int:
+def run(flags: Settings, environ: dict[str, str]) -> int:
     """Play the demonstration; 0 if everything held that claudebox promises, 1 if not.
 
-    `network` is the tier, `none` unless the user chose one: the model is reached through a socket in any of them.
+    The tier is `none` unless the user chose one: the model is reached through a socket in any of them.
     """
+    interactive = os.isatty(0) and os.isatty(1) and not flags.on("yes")
+    tier = flags.one("network").value if flags.all("network") else "none"
     with demo_stage.make_stage(environ) as stage:
         acts = scenario.acts(stage.project, stage.port, demo_stage.find_python())
         demo_stage.try_on_host(stage, acts)
         console.write(_INTRODUCTION, descriptor=1)
-        tier = network or "none"
         model = ScriptedModel(
             scenario.script(acts, pause=_PACE if interactive else 0.0),
             socket=f"{stage.base}/model.sock",
@@ -129,7 +131,7 @@ def run(environ: dict[str, str], words: Sequence[str] = (), *, interactive: bool
             listener=None if interactive else _show,
         )
         with model:
-            status, output = _play(stage, model, (*words,), tier, interactive=interactive)
+            status, output = _play(stage, model, flags.words, tier, interactive=interactive)
         if status in _OWN_FAILURES:
             return status
         rows = [judge(act, stage, model, tier) for act in acts]
