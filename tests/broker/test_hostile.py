@@ -15,7 +15,9 @@ from tests.conftest import PATIENCE
 
 from claudebox.agent import claude
 from claudebox.broker.http import messages
+from claudebox.broker.http import stream as streams
 from claudebox.broker.http.messages import ChunkDecoder, MalformedHttp
+from claudebox.broker.http.stream import Stream
 
 AUTH = f"x-api-key: {claude.PLACEHOLDER}\r\n".encode()
 START = b"POST /v1/messages HTTP/1.1\r\nhost: x\r\n" + AUTH
@@ -212,13 +214,11 @@ def test_heads_are_read_as_they_are_written():
 
 
 def test_a_stream_that_ends_within_a_head_says_so():
-    from claudebox.broker.http.stream import Stream
-
     async def read(content: bytes) -> bytes:
         stream = Stream()
         stream.unread(content)
         stream.eof_received()
-        return await messages.read_head(stream)
+        return await stream.read_head()
 
     assert asyncio.run(read(b"")) == b""
     with pytest.raises(MalformedHttp):
@@ -275,9 +275,7 @@ def test_who_does_not_read_takes_no_more_memory_than_is_stated(upstream, tmp_pat
 @pytest.mark.parametrize("drip", [b"x", b"\r\n"])
 def test_a_head_that_comes_drop_by_drop_has_an_end(monkeypatch, drip):
     # proves BROKER-01
-    from claudebox.broker.http.stream import Stream
-
-    monkeypatch.setattr(messages, "_HEAD_TIME", 0.3)
+    monkeypatch.setattr(streams, "_HEAD_TIME", 0.3)
 
     async def read() -> None:
         stream = Stream()
@@ -291,7 +289,7 @@ def test_a_head_that_comes_drop_by_drop_has_an_end(monkeypatch, drip):
 
         feeding = asyncio.ensure_future(feed())
         with pytest.raises(TimeoutError):
-            await messages.read_head(stream, limited=True)
+            await stream.read_head(limited=True)
         assert not feeding.done()
         feeding.cancel()
 

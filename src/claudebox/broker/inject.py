@@ -24,8 +24,8 @@ from claudebox.base.files import Closing, write_all
 from claudebox.broker import certificates
 from claudebox.broker.certificates import upstream_context
 from claudebox.broker.http.cleaning import Cleaner, Recognizer
-from claudebox.broker.http.forward import LocalAnswer, Rules, UpstreamFailure, forward
-from claudebox.broker.http.stream import Pool, Stream
+from claudebox.broker.http.forward import LocalAnswer, Rules, forward
+from claudebox.broker.http.stream import Pool, Stream, UpstreamFailure
 from claudebox.broker.proxy import dial as proxy_dial
 from claudebox.broker.proxy import names as proxy_names
 from claudebox.broker.proxy.dial import Dialer, NoConnection, RangeWatch
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from claudebox.broker.http.forward import RequestBody
+    from claudebox.broker.http.forward import Exchange
     from claudebox.broker.http.messages import BodyFilter, Request, Response
     from claudebox.broker.main import Context, Log
     from claudebox.broker.reception import Reception, Visitor
@@ -311,7 +311,7 @@ class _Rules(Rules):
         self._names = {f"{host}:{port}", *((host,) if port == 443 else ())}
         self._sent: dict[str, bytes] = {}
 
-    async def request(self, request: Request, _body: RequestBody) -> Request | LocalAnswer:
+    async def request(self, request: Request, _exchange: Exchange) -> Request | LocalAnswer:
         """Put values in, if the request is for this host."""
         self.used, self._sent = (), {}
         named = [value.decode("latin-1").strip().lower() for name, value in request.headers if name == b"host"]
@@ -333,7 +333,7 @@ class _Rules(Rules):
             return LocalAnswer(403, "permit", f"claudebox: {refusal}.")
         self.used, self._sent = used, self._substitution.values(used)
         kept = [pair for pair in headers if pair[0] not in _CHOOSING]
-        return request.with_headers((*kept, (b"accept-encoding", b"identity")))
+        return request.replace(headers=(*kept, (b"accept-encoding", b"identity")))
 
     async def again(self, _request: Request, response: Response) -> Request | LocalAnswer | None:
         """Read a value again that was not taken, and ask once more with another one."""

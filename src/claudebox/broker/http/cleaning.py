@@ -118,7 +118,7 @@ class Recognizer:
     def clean_head(self, response: Response) -> Response:
         """Return a head without any value; a field with one in its name is left out."""
         fields = (pair for pair in response.headers if not any(form in pair[0] for form in self._names))
-        return response.with_headers(tuple((name, self.clean(value)) for name, value in fields))
+        return response.replace(headers=tuple((name, self.clean(value)) for name, value in fields))
 
     def unfinished(self, data: bytes) -> int:
         """Return how many bytes at the end could be the beginning of a value, for all that is public."""

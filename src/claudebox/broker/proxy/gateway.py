@@ -251,7 +251,7 @@ class Gateway:
             await passage.say(request)
             await sockets.take(caller.channel, head.size)
             if head.is_chunked:
-                if head.request.header(b"expect") is not None:
+                if messages.header(head.request, b"expect") is not None:
                     await sockets.say(caller.channel, b"HTTP/1.1 100 Continue\r\n\r\n")
                 await _pass_chunks(caller.channel, passage)
         except BaseException:
