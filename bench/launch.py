@@ -183,7 +183,8 @@ def _bare(name: str, installed: str, argv: Sequence[str], environ: dict[str, str
     os.chdir(twin)
     Case("the first launch", (installed, *PAYLOAD), environ).run()  # makes the state of this project
     wishes = policy.decide_policy(layers.read_settings(argv, environ), home=environ["HOME"], workdir=twin)
-    facts = gather.read_host(wishes, environ).replace(terminal=False)
+    facts = gather.read_host(wishes, environ)
+    facts = facts.replace(machine=facts.machine.replace(terminal=False))
     made = compose.make_plan(wishes, facts).replace(gate=())
     stubs = Session(facts.instance)
     stubs.begin(made)

@@ -8,11 +8,28 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from claudebox.agent.facts import Client
+from claudebox.agent.facts import Client, Login
 from claudebox.base import state as base_state
 from claudebox.git.facts import GitDirectory, Repository, Store, UserSettings
-from claudebox.host.gather import Host
-from claudebox.host.records import Bubblewrap, Destination, Guarded, Hidden, PathFact
+from claudebox.host.records import (
+    AgentFacts,
+    Bubblewrap,
+    Destination,
+    Git,
+    Guarded,
+    Hidden,
+    Host,
+    HostTools,
+    KnownPlaces,
+    Machine,
+    Mounted,
+    Network,
+    PathFact,
+    Project,
+    Secrets,
+    SocketSearch,
+    System,
+)  # fmt: skip
 from claudebox.nix.records import Daemon, Location, Nix
 from claudebox.tables import paths as tables_paths
 
@@ -107,7 +124,7 @@ def asking(host: Host, policy: Policy, *facts: PathFact, there: Iterable[str] = 
     stand = set(there) & {request.dest for request in policy.mounts}
     destinations = {request.dest: Destination() for request in policy.mounts}
     destinations |= {dest: Destination(exists=True, directory=True) for dest in stand}
-    return host.replace(sources=sources, destinations=destinations)
+    return changed(host, sources=sources, destinations=destinations)
 
 
 def guarded(*present: str, links: tuple[str, ...] = ()) -> tuple[Guarded, ...]:
@@ -148,7 +165,33 @@ def base(**changes: Any) -> Host:
         "instance": base_state.locate(HOME, PROJECT),
         "memory_files": (b"", b""),
     }
-    return Host(**{**facts, **changes})
+    return changed(_BLANK, **{**facts, **changes})
+
+
+# Facts by short names, where the part of a host that they belong to does not say enough.
+_NAMES = {
+    "machine": ("machine", "architecture"), "home_fact": ("places", "home"), "sockets": ("sockets", "paths"),
+    "sockets_note": ("sockets", "note"), "git_user": ("git", "user"), "empty_git": ("git", "empty"),
+    "claude_parts": ("agent", "parts"), "held_secrets": ("secrets", "held"),
+}  # fmt: skip
+_PARTS = ("machine", "system", "places", "project", "mounted", "sockets", "git", "agent", "network", "tools", "secrets")
+_BLANK = Host(
+    0, 0, "", "", {}, fact("/", "missing"), base_state.Instance("", "", ""), "session", Machine(), System(),
+    Bubblewrap(), KnownPlaces(), Project(), Mounted(), SocketSearch(), Git(UserSettings()), AgentFacts(Login()),
+    Network(), HostTools(), Secrets(),
+)  # fmt: skip
+
+
+def changed(host: Host, **changes: Any) -> Host:
+    """Return a host with other facts, each named as in the part that it belongs to."""
+    for name, value in changes.items():
+        part, field = _NAMES.get(name, ("", name))
+        part = part or next((part for part in _PARTS if name in getattr(host, part)._fields), "")
+        if name in Host._fields and name not in _NAMES:
+            host = host.replace(**{name: value})
+        else:
+            host = host.replace(**{part: getattr(host, part).replace(**{field: value})})
+    return host
 
 
 def _etc(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str, str], ...]:

@@ -192,7 +192,7 @@ def test_every_folder_has_its_layer():
 
 
 def test_the_check_of_layers_can_fail():
-    assert "host.gather" in own_imports("commands.check")
+    assert "host.machine" in own_imports("commands.check")
     assert layer("base.files") < layer("host.gather") < layer("plan.mounts") < layer("git.importer") < layer("cli")
     assert upwards("session") | upwards("run.sidecars") | upwards("host.gather")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from claudebox.agent.login import Freshness
     from claudebox.broker.secrets import Obtain
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.many.detach import Notifier
     from claudebox.plan.records import Plan
     from claudebox.report.session import SessionReport
@@ -81,10 +81,10 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
     values = fetch(planned, environ)
     prepare.check_project(prepared)  # after everything that takes its time
     freshness = None
-    if host.login.known and not plan.holds_credential and not policy.command:
+    if host.agent.login.known and not plan.holds_credential and not policy.command:
         from claudebox.agent.login import Freshness
 
-        freshness = Freshness(host.login, host.instance, environ)
+        freshness = Freshness(host.agent.login, host.instance, environ)
     terminal = open_terminal(pty=not plan.detached, filtered=policy.filter_terminal)
     receipt = settings.one("receipt").value
     try:
@@ -317,7 +317,7 @@ class Launch:
 
         planned = self._planned
         run_state.keep_approved(planned.host.instance, audit.decided(planned.plan))
-        host = planned.host.replace(held_secrets=self._values.secrets)
+        host = planned.host.replace(secrets=planned.host.secrets.replace(held=self._values.secrets))
         self._report = SessionReport(planned.plan, planned.policy, host, self._receipt)
         log = self._report.record.descriptor
         return (("log", log),) if log >= 0 else ()

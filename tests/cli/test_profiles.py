@@ -72,7 +72,7 @@ def test_settings_are_found_without_a_home_in_the_environment(user_box):
     # proves PROF-01
     # Otherwise `env -u HOME` would be a way around them. The home of the account is another one than that of the box.
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import os, pwd; from claudebox.host import gather as host; "
+        "import sys; sys.path.insert(0, sys.argv[1]); import os, pwd; from claudebox.host import machine as host; "
         "print(host.current_home({}) == host.current_home({'HOME': 'relative'}) == pwd.getpwuid(os.getuid()).pw_dir, "
         "host.current_home({'HOME': sys.argv[2]}))"
     )

@@ -22,7 +22,7 @@ from claudebox.settings.records import MountRequest, NameRequest, Policy, Secret
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.plan.records import Plan
 
 CASES = Path(__file__).parent / "cases"

@@ -56,7 +56,7 @@ def looked_at(base: str):
     place = base_state.locate(base, base)
     repository = git_facts.find_repository(base, os.getuid(), "/nonexistent", {})
     rows = host_protected.look(base, repository, place)
-    return hosts.debian().replace(
+    return hosts.debian(
         workdir=hosts.fact(base),
         repository=repository,
         guarded=rows,
@@ -102,7 +102,7 @@ def test_no_layout_leaves_a_protected_path_open(layout, configuration, modules, 
         for name, _, _ in tables_paths.PROTECTED:
             path = f"{base}/{name}"
             assert os.path.islink(path) or rows[path].kind == "ro-bind"
-        nested = (f"{row.root}/.git" for row in host.repository.nested) if host.repository else ()
+        nested = (f"{row.root}/.git" for row in host.git.repository.nested) if host.git.repository else ()
         owns = {own.dest: own for own in plan_git.plan_own(policy, host)}
         for git_dir in (f"{base}/.git", *nested):
             if not os.path.isdir(git_dir) or os.path.islink(git_dir) or rows[git_dir].kind == "ro-bind":
@@ -137,7 +137,7 @@ def test_no_file_stops_the_search_for_secrets_and_none_survives_in_a_shadow(name
         decoded = (read_small(path) or b"").decode("utf-8", "surrogateescape")
         found = sorted({number for number, _ in secret_scan._lines(decoded, name)})
         shadow = secret_scan._masked_copy(decoded, name, set(found))
-        shown = masking.find_exposed(hosts.debian().replace(leaks=(Leak(path, tuple(found), b""),)))
+        shown = masking.find_exposed(hosts.debian(leaks=(Leak(path, tuple(found), b""),)))
     planted = [line for line in lines if SECRET in line]
     if planted == lines and '"token"' not in text:  # nothing odd around them
         assert len(found) == len(lines)

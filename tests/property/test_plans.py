@@ -98,7 +98,7 @@ def test_every_plan_keeps_the_invariants(asked, unsafe):
 def exposes(row: Mount) -> bool:
     """Tell independently of the code under test whether a row of a user shows something hidden."""
     above = [row.source.rstrip("/") + "/", row.source]
-    hidden = [place.fact.path for place in hosts.debian().hidden]
+    hidden = [place.fact.path for place in hosts.debian().places.hidden]
     return any(
         place.startswith(above[0]) or place == above[1] or f"{row.source}/".startswith(f"{place}/") for place in hidden
     )

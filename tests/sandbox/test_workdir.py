@@ -218,7 +218,7 @@ def test_the_directory_that_was_examined_is_mounted_whatever_its_name_means_late
     # proves C10, E07
     # Without the second look, and without stubs, what remains is the descriptor that was opened before the question.
     head = "def check_project(prepared: Prepared) -> None:\n"
-    stub = "git.empty_name(workdir.real)"
+    stub = "git_facts.empty_name(workdir)"
     altered(box, edits={"run/prepare.py": (head, f"{head}    return\n"), "host/gather.py": (stub, '""')})
     box.write("file", "of-the-project\n")
     secret = box.mkdir(f"{box.base}/secret")

@@ -25,7 +25,7 @@ LABELS = ["writes", "network", "secrets", "new"]
 def make(*names: str, changes: dict[str, object] | None = None, facts: dict[str, object] | None = None, **environ: str):
     wishes = tuple(NameRequest(name, "--env") for name in names)
     policy = Policy("client", ("-p", "hello"), names=wishes).replace(**(changes or {}))
-    host = hosts.debian(environ={"HOME": hosts.HOME, **environ}).replace(**(facts or {}))
+    host = hosts.debian(environ={"HOME": hosts.HOME, **environ}, **(facts or {}))
     return compose.make_plan(policy, hosts.asking(host, policy))
 
 

@@ -68,7 +68,7 @@ def test_a_preference_that_looks_like_a_secret_stays_out(value):
 def test_a_preference_keeps_to_its_rule():
     # proves SAND-03
     def enters(name: str, value: str, **facts) -> bool:
-        host = hosts.debian(environ={name: value}).replace(**facts)
+        host = hosts.debian(environ={name: value}, **facts)
         return name in {row.name for row in plan_variables(Policy("client"), host, ())}
 
     assert enters("MAX_THINKING_TOKENS", "4096")
@@ -156,7 +156,7 @@ def test_a_store_gives_a_path_of_store_directories_only():
     host = hosts.nixos()
     rows = {row.name: row.value for row in plan_variables(Policy("client"), host, ())}
 
-    assert rows["PATH"] == ":".join((inside.CLIENT_DIRECTORY, *host.store_path))
+    assert rows["PATH"] == ":".join((inside.CLIENT_DIRECTORY, *host.system.store_path))
     assert all(entry.startswith(("/nix/store/", "/run/claudebox/")) for entry in rows["PATH"].split(":"))
 
 
@@ -194,4 +194,4 @@ def test_go_is_told_where_there_is_no_repository():
         return {row.name for row in plan_variables(Policy("exec"), host, ())}
 
     assert "GOFLAGS" in names(bare)
-    assert "GOFLAGS" not in names(bare.replace(empty_git=""))
+    assert "GOFLAGS" not in names(hosts.changed(bare, empty_git=""))

@@ -180,7 +180,7 @@ def test_a_variable_that_claudebox_makes_is_no_secret():
 
     with pytest.raises(ClaudeboxError, match="is made by claudebox"):
         compose.make_plan(
-            Policy("exec", ("true",), network="inet", secrets=(held,)), host().replace(held_secrets=(held,))
+            Policy("exec", ("true",), network="inet", secrets=(held,)), hosts.changed(host(), held_secrets=(held,))
         )
 
 
@@ -197,7 +197,7 @@ def test_in_tier_none_they_are_not_there_and_the_audit_says_so():
 def test_in_tier_allow_a_secret_opens_no_way_to_a_host_that_is_not_listed():
     wishes = Policy("exec", ("true",), network="allow", secrets=(HELD,), domains=(NameRequest("github.com", "--x"),))
     (held,) = broker_facts.find_secrets(wishes, {"GH": VALUE}, home="/", workdir="/x")
-    drawn = compose.make_plan(wishes, host().replace(held_secrets=(held,)))
+    drawn = compose.make_plan(wishes, hosts.changed(host(), held_secrets=(held,)))
 
     assert held.hosts == (("github.com", 443),)
     assert any("git.example.org:8443 is not among the domains" in warning for warning in drawn.warnings)

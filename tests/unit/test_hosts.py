@@ -39,9 +39,12 @@ def here(tmp_path, monkeypatch):
 def test_a_host_of_this_file_has_every_fact_of_a_real_one(here):
     for build in hosts.ALL.values():
         made = build()
-        for name in gather.Host._fields:
+        for name in host_records.Host._fields:
             real, told = getattr(here, name), getattr(made, name)
             assert isinstance(real, type(told)) or real is None or told is None, name
+            for field in getattr(told, "_fields", ()) if real is not None else ():
+                pair = getattr(real, field), getattr(told, field)
+                assert isinstance(pair[0], type(pair[1])) or None in pair, f"{name}.{field}"
 
 
 def test_the_debian_of_this_file_is_laid_out_like_a_real_one(here):
@@ -49,37 +52,39 @@ def test_the_debian_of_this_file_is_laid_out_like_a_real_one(here):
     need(b"ID=debian" in (read_small("/etc/os-release", follow=True) or b""), "Debian")
     made = hosts.debian()
 
-    assert (here.usr, here.opt, here.store) == (
-        made.usr,
-        made.opt,
-        made.store or ("/nix/store" if os.path.isdir("/nix/store") else ""),
+    assert (here.system.usr, here.system.opt, here.system.store) == (
+        made.system.usr,
+        made.system.opt,
+        made.system.store or ("/nix/store" if os.path.isdir("/nix/store") else ""),
     )
-    assert set(here.roots) <= set(made.roots)
-    assert {("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/sbin", "usr/sbin")} <= set(here.roots)
-    rows = {path: (real, why) for path, real, why in made.etc}
-    for path, real, why in here.etc:
+    assert set(here.system.roots) <= set(made.system.roots)
+    assert {("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/sbin", "usr/sbin")} <= set(here.system.roots)
+    rows = {path: (real, why) for path, real, why in made.system.etc}
+    for path, real, why in here.system.etc:
         if path in rows and path != "/etc/localtime":
             assert rows[path] == (real, why)
-    assert "/etc/alternatives" in {path for path, _, _ in here.etc}
-    assert here.ca_bundle is None or here.ca_bundle.real == "/etc/ssl/certs/ca-certificates.crt"
+    assert "/etc/alternatives" in {path for path, _, _ in here.system.etc}
+    assert here.system.ca_bundle is None or here.system.ca_bundle.real == "/etc/ssl/certs/ca-certificates.crt"
 
 
 def test_the_reader_judges_by_identity(here, tmp_path):
     # proves SAND-05
     home = os.stat(tmp_path / "home")
 
-    assert here.home_fact.identity == (home.st_dev, home.st_ino)
-    assert here.home_fact.identity in here.workdir.lineage
-    assert here.home_fact.identity in [place.identity for place in here.not_projects]
-    assert [hidden.why for hidden in here.hidden if hidden.fact.path == f"{tmp_path}/home/.ssh"] == ["SSH keys"]
+    assert here.places.home.identity == (home.st_dev, home.st_ino)
+    assert here.places.home.identity in here.workdir.lineage
+    assert here.places.home.identity in [place.identity for place in here.places.not_projects]
+    assert [hidden.why for hidden in here.places.hidden if hidden.fact.path == f"{tmp_path}/home/.ssh"] == ["SSH keys"]
 
 
 def test_the_reader_looks_at_what_was_asked_for_and_at_where_it_would_stand(here, tmp_path):
     # proves EXT-02
-    assert here.sources[f"{tmp_path}/home"].kind == "directory"
-    assert here.sources["/nonexistent"].kind == "missing"
+    assert here.mounted.sources[f"{tmp_path}/home"].kind == "directory"
+    assert here.mounted.sources["/nonexistent"].kind == "missing"
     project = here.workdir.real
-    assert here.destinations == {f"{project}/new": host_records.Destination()}  # bwrap makes those that lie nowhere
+    assert here.mounted.destinations == {
+        f"{project}/new": host_records.Destination()
+    }  # bwrap makes those that lie nowhere
 
 
 @pytest.mark.parametrize(
@@ -102,7 +107,7 @@ def test_a_destination_behind_a_link_is_noticed(tmp_path, monkeypatch):
     policy = Policy("client", mounts=(MountRequest("/srv", dest, writable=False, origin="--mount-ro"),))
 
     found = gather.read_host(policy, {"HOME": f"{tmp_path}/home", "PATH": "/usr/bin"})
-    assert found.destinations[dest] == host_records.Destination(through_link=True)
+    assert found.mounted.destinations[dest] == host_records.Destination(through_link=True)
 
 
 def test_bwrap_is_asked_what_it_can_do(here):

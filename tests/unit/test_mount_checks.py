@@ -185,7 +185,7 @@ def test_a_destination_behind_a_link_of_the_project_is_refused():
     inside = f"{PROJECT}/link/x"
     policy = Policy("client", mounts=(asked("/srv/x", inside),), unsafe_mounts=True)
     host = hosts.asking(hosts.debian(), policy)
-    host = host.replace(destinations={inside: Destination(through_link=True)})
+    host = hosts.changed(host, destinations={inside: Destination(through_link=True)})
 
     with pytest.raises(ClaudeboxError, match="leads through a link in the project"):
         list(mount_checks.plan_mounts(policy, host))
@@ -224,7 +224,9 @@ def test_a_mount_behind_a_link_in_another_mount_is_refused():
     # proves C01
     policy = Policy("client", mounts=(asked("/srv/data", writable=True), asked("/srv/x", "/srv/data/link/x")))
     host = hosts.asking(hosts.debian(), policy)
-    host = host.replace(destinations={**host.destinations, "/srv/data/link/x": Destination(through_link=True)})
+    host = hosts.changed(
+        host, destinations={**host.mounted.destinations, "/srv/data/link/x": Destination(through_link=True)}
+    )
 
     with pytest.raises(ClaudeboxError, match="leads through a link in `/srv/data`"):
         list(mount_checks.plan_mounts(policy, host))

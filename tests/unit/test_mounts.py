@@ -44,7 +44,7 @@ def test_nothing_of_the_host_is_visible_beyond_programs_etc_and_the_project(host
     shown = {row.source for row in plan_mounts(Policy("client"), host) if row.kind in ("bind", "ro-bind")}
     system = {"/usr", "/opt", "/nix/store", "/bin", "/lib", "/sbin", hosts.PROJECT}
 
-    assert shown <= system | {real for _, real, _ in host.etc} | {host.ca_bundle.real}
+    assert shown <= system | {real for _, real, _ in host.system.etc} | {host.system.ca_bundle.real}
     assert not any(path.startswith((f"{hosts.HOME}/.", "/run/user", "/var/run", "/root")) for path in shown)
 
 
@@ -85,7 +85,7 @@ def test_the_certificates_appear_at_one_place_on_every_distribution(host):
     if bundle.kind == "symlink":  # to where a directory shows it
         bundle = next(row.replace(source=bundle.source.replace(row.dest, row.source, 1)) for row in found.values()
                       if row.kind == "ro-bind" and bundle.source.startswith(f"{row.dest}/"))  # fmt: skip
-    assert (bundle.kind, bundle.source) == ("ro-bind", host.ca_bundle.real)
+    assert (bundle.kind, bundle.source) == ("ro-bind", host.system.ca_bundle.real)
 
 
 def test_the_usual_place_of_certificates_is_not_a_directory_of_dead_links():
@@ -113,7 +113,7 @@ def test_parts_of_etc_that_lead_to_visible_places_are_links_and_the_rest_is_boun
 def test_etc_is_made_by_claudebox_and_knows_two_accounts_and_the_user(host):
     # proves A18
     table = rows(host)
-    shell = "/bin/bash" if host.bash else "/bin/sh"
+    shell = "/bin/bash" if host.system.bash else "/bin/sh"
 
     assert table["/etc/passwd"].content.decode().splitlines() == [
         f"root:x:0:0:root:/root:{shell}",

@@ -129,7 +129,7 @@ def test_the_gate_is_that_of_the_machine(make):
     host = make()
     (row,) = (row for row in compose.make_plan(CLIENT, host).mounts if row.dest == inside.GATE)
 
-    assert (row.content, row.mode) == (GATES[host.machine], 0o555)
+    assert (row.content, row.mode) == (GATES[host.machine.architecture], 0o555)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def rows(host, **wanted):
 )  # fmt: skip
 def test_home_and_tmp_are_in_memory_unless_that_is_little(memory, scratch, size):
     # proves TOOL-06, H09, SAND-11
-    table = rows(hosts.debian().replace(memory=memory), scratch=scratch)
+    table = rows(hosts.debian(memory=memory), scratch=scratch)
 
     for dest, mode in (("/tmp", 0o1777), (hosts.HOME, 0o700)):
         assert (table[dest].size, table[dest].mode) == (size, mode)

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.settings.records import Policy
 
 
@@ -35,21 +35,21 @@ def plan_mounts(policy: Policy, host: Host, held: str) -> Iterable[Mount]:
     yield Mount(home, "bind", "conversations and settings of this project", host.instance.claude, role="state")
     if held:
         yield Mount(f"{claude.LOGIN_INSIDE}/store", "dir", "no login is kept inside", mode=0o755, role="state")
-    elif host.login.known:
+    elif host.agent.login.known:
         store = f"{host.instance.login}/store"
-        reason = f"a short-lived token of the login of {host.login.source}"
+        reason = f"a short-lived token of the login of {host.agent.login.source}"
         yield Mount(f"{claude.LOGIN_INSIDE}/store", "ro-bind", reason, store, role="state")
     else:
         yield Mount(claude.LOGIN_INSIDE, "bind", "for a login made inside", host.instance.own_login, role="state")
     for name, real in _inherited(policy, host):
         yield Mount(f"{home}/{name}", "ro-bind", "yours, from the host's ~/.claude", real, role="client")
-    for path, real in host.managed:
+    for path, real in host.agent.managed:
         yield Mount(path, "ro-bind", "settings that the machine's administrator manages", real, role="client")
     if any(request.name == claude.MCP for request in policy.inherit):
-        if not host.mcp_servers:
+        if not host.agent.mcp_servers:
             raise ClaudeboxError("`--inherit mcp`: no MCP server of the host's ~/.claude.json can come in")
         reason = "your MCP servers, without their secrets"
-        yield Mount(claude.MCP_FILE, "file", reason, content=host.mcp_servers, mode=0o644, role="client")
+        yield Mount(claude.MCP_FILE, "file", reason, content=host.agent.mcp_servers, mode=0o644, role="client")
     if policy.program != "client" or claude.PRINT.isdisjoint(policy.words):  # one that prints asks nothing
         path = f"{claude.MANAGED}/managed-settings.d/claudebox.json"
         reason = "answers the client's warning about permissions"
@@ -57,10 +57,10 @@ def plan_mounts(policy: Policy, host: Host, held: str) -> Iterable[Mount]:
 
 
 def _program(host: Host) -> Iterable[Mount]:
-    client = host.client
+    client = host.agent.client
     if client is None:
         return
-    if client.path.startswith("/nix/store/") and host.store:
+    if client.path.startswith("/nix/store/") and host.system.store:
         yield Mount(claude.PROGRAM, "symlink", "the client", client.path, role="client")
     else:
         yield Mount(claude.PROGRAM, "ro-bind", "the client", client.path, role="client")
@@ -68,19 +68,19 @@ def _program(host: Host) -> Iterable[Mount]:
 
 def notes(host: Host) -> Iterable[str]:
     """Say if this client is newer than any that was tried."""
-    if host.client is not None and host.client.version > claude.TRIED:
-        newer, tried = (".".join(map(str, version)) for version in (host.client.version, claude.TRIED))
+    if host.agent.client is not None and host.agent.client.version > claude.TRIED:
+        newer, tried = (".".join(map(str, version)) for version in (host.agent.client.version, claude.TRIED))
         yield f"claude {newer} is newer than {tried}, the newest that was tried with this claudebox"
 
 
 def mountpoints(policy: Policy, host: Host) -> tuple[tuple[str, bool], ...]:
     """Return the names that must exist in the client's directory, and whether each is a directory."""
-    kinds = {name: directory for name, _, directory in host.claude_parts}
+    kinds = {name: directory for name, _, directory in host.agent.parts}
     return tuple((name, kinds[name]) for name, _ in _inherited(policy, host))
 
 
 def _inherited(policy: Policy, host: Host) -> Iterable[tuple[str, str]]:
-    present = {name: real for name, real, _ in host.claude_parts if name not in claude.NOT_INHERITED}
+    present = {name: real for name, real, _ in host.agent.parts if name not in claude.NOT_INHERITED}
     if policy.shared_home:
         yield from sorted(present.items())
         return

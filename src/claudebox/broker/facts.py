@@ -7,7 +7,6 @@ import stat
 import sys
 
 from claudebox import build_paths
-from claudebox.agent.facts import Login, find_credential, read_login
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import PACKAGE, real_path
 
@@ -108,16 +107,9 @@ def _places() -> tuple[str, ...]:
     )
 
 
-def for_broker(
-    policy: Policy, environ: dict[str, str], login: Login, *, certificates: bool = False
-) -> tuple[Login, tuple[str, ...] | ClaudeboxError]:
-    """Look at what a broker would hold, and for the libraries that it would need."""
-    if policy.brokered and login.known and not find_credential(environ, login):
-        login = read_login(login)
-    if not certificates:
-        return login, ()
-
+def look_for_libraries() -> tuple[str, ...] | ClaudeboxError:
+    """Return them, or what to tell a user who needs them."""
     try:
-        return login, find_libraries()
+        return find_libraries()
     except ClaudeboxError as problem:
-        return login, problem
+        return problem

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.network.facts import HostProxy
     from claudebox.plan.records import Plan
     from claudebox.settings.records import Policy, SecretRequest
@@ -46,15 +46,15 @@ def plan(policy: Policy, host: Host, held: str) -> Broker | None:
     model_api = _model_api(held, policy, host) if held else None
     proxy = network_plan.plan_proxy(policy, host)
     inject = None
-    if host.held_secrets:
+    if host.secrets.held:
         inject = plan_injection(policy, host)
     if model_api is None and proxy is None and inject is None:
         return None
-    if isinstance(host.libraries, ClaudeboxError):
-        raise host.libraries
+    if isinstance(host.secrets.libraries, ClaudeboxError):
+        raise host.secrets.libraries
     sockets = (MODEL_API,) if held else ()
     # With secrets it is waited for: bwrap needs the certificate of its authority.
-    return Broker(model_api, proxy, inject, host.libraries, sockets, awaited=inject is not None)
+    return Broker(model_api, proxy, inject, host.secrets.libraries, sockets, awaited=inject is not None)
 
 
 def _endpoint_of(policy: Policy, host: Host) -> Endpoint:
@@ -75,10 +75,10 @@ def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
         placeholder=claude.PLACEHOLDER,
         credentials=tuple((name, environ[name]) for name in names),
         headers=read_headers(environ.get(claude.CUSTOM_HEADERS, "")),
-        login=host.login.path if held == "login" else "",
-        login_owner=host.login.source if held == "login" else "",
+        login=host.agent.login.path if held == "login" else "",
+        login_owner=host.agent.login.source if held == "login" else "",
         trust=Trust(
-            environ.get("SSL_CERT_FILE") or (host.ca_bundle.real if host.ca_bundle is not None else ""),
+            environ.get("SSL_CERT_FILE") or (host.system.ca_bundle.real if host.system.ca_bundle is not None else ""),
             environ.get("SSL_CERT_DIR", ""),
             environ.get("NODE_EXTRA_CA_CERTS", ""),
             environ.get(claude.CLIENT_CERTIFICATE, ""),
@@ -197,7 +197,7 @@ def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:
     )
     yield Variable(name, claude.PLACEHOLDER, "claudebox", _REASON)
     if held == "login":
-        for trait, value in host.login.traits:
+        for trait, value in host.agent.login.traits:
             yield Variable(trait, value, "claudebox", "what the login is good for, without the login")
 
 
@@ -258,16 +258,16 @@ def served(policy: Policy, host: Host) -> tuple[Served, ...]:
 def plan_injection(policy: Policy, host: Host) -> InjectConfig:
     """Return what the broker does with the secrets; their values come when they have been fetched."""
     return InjectConfig(
-        host.held_secrets,
-        bundle=host.ca_bundle.real if host.ca_bundle is not None else "",
-        authorities=host.company.upstream if host.company is not None else b"",
-        inside=host.company.bundle if host.company is not None else b"",
-        named=host.company.named if host.company is not None else b"",
+        host.secrets.held,
+        bundle=host.system.ca_bundle.real if host.system.ca_bundle is not None else "",
+        authorities=host.network.company.upstream if host.network.company is not None else b"",
+        inside=host.network.company.bundle if host.network.company is not None else b"",
+        named=host.network.company.named if host.network.company is not None else b"",
         ranges=network_plan.closed_ranges(policy.addresses),
         proxy=network_plan.tunnel_proxy(host.environ),
         listeners=tuple((name, *place) for name, place, _ in _places(host)),
         passages=tuple((name, *place) for name, place, _ in _passages(policy, host)),
-        environ=tuple(host.environ.items()) if any(row.source[:8] == "command:" for row in host.held_secrets) else (),
+        environ=tuple(host.environ.items()) if any(row.source[:8] == "command:" for row in host.secrets.held) else (),
         home=host.home,
         workdir=host.workdir.real,
     )
@@ -288,13 +288,13 @@ def with_values(broker: Broker, held: tuple[SecretRequest, ...]) -> Broker:
 
 def _places(host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:
     aliases = network_plan.aliases(host)
-    places = dict.fromkeys(place for secret in host.held_secrets for place in secret.hosts)
+    places = dict.fromkeys(place for secret in host.secrets.held for place in secret.hosts)
     return [(f"secrets-{index}", place, aliases[place[0]]) for index, place in enumerate(places)]
 
 
 def _passages(policy: Policy, host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:
     """Return what else these hosts are used for: the address that stands for one inside must lead there too."""
-    taken = {place for secret in host.held_secrets for place in secret.hosts}
+    taken = {place for secret in host.secrets.held for place in secret.hosts}
     permission = Permission(parse_domain(row.name, row.origin) for row in policy.domains)
     ports = _OTHER_PORTS if policy.tier.uplink else _OTHER_PORTS[:1]  # of the web, the proxy looks at names
     places = [

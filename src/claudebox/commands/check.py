@@ -22,7 +22,7 @@ from claudebox.base.files import read_small
 from claudebox.broker import facts as broker_facts
 from claudebox.broker import plan as broker_plan
 from claudebox.commands import rehearsal
-from claudebox.host import bubblewrap, gather, machine, programs
+from claudebox.host import bubblewrap, machine, programs
 from claudebox.host import records as host_records
 from claudebox.network import uplink
 from claudebox.nix import daemon
@@ -138,16 +138,16 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     share = max(row.size for row in plan.mounts) >> 20
     scratch = "on disk" if plan.scratch else f"in memory, {share} MiB each at most"
     yield Finding("scratch", "ok", f"home and /tmp inside are {scratch} (`--scratch`)")
-    client = asked.host.client
+    client = asked.host.agent.client
     if client is not None and not wanted.policy.command:
         version = f", version {agent_facts.spell_version(client.version)}" if client.version else ""
         arrow = "" if client.found == client.path else f" -> {client.path}"
         yield Finding("client", "ok", f"{client.found}{arrow}{version}", "\n".join(plan.notes))
 
 
-def _detached(facts: gather.Host) -> gather.Host:
+def _detached(facts: host_records.Host) -> host_records.Host:
     """Return the facts of a machine without a terminal: sandboxes that are thrown away need none."""
-    return facts.replace(terminal=False)
+    return facts.replace(machine=facts.machine.replace(terminal=False))
 
 
 def _bubblewrap(bwrap: host_records.Bubblewrap) -> Finding:

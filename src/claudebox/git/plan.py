@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from claudebox.git.config import Row
     from claudebox.git.facts import GitDirectory, Repository
-    from claudebox.host.gather import Host
-    from claudebox.host.records import EmptySubmodule
+    from claudebox.host.records import EmptySubmodule, Host
     from claudebox.settings.records import GitCredential, Policy
 
 
@@ -109,7 +108,7 @@ def user_config(host: Host, helper: tuple[str, str] = ("", ""), proxy: str = "")
     if helper[0]:
         name = f"https://{helper[0]}"
         rows += [("credential", name, "helper", ""), ("credential", name, "helper", helper[1])]
-    return render((*rows, *admit(host.git_user.rows)))
+    return render((*rows, *admit(host.git.user.rows)))
 
 
 STORES = "/run/claudebox/git"  # inside, the real objects
@@ -121,17 +120,17 @@ _NO_BITMAPS: Row = ("repack", "", "writebitmaps", "false")  # they cover no borr
 def plan_own(policy: Policy, host: Host) -> tuple[OwnGit, ...]:
     """Return a git directory for each repository that can be written to, and for its submodules after it."""
     found = [row for repository in _believed(host) for row in _own(policy, host, repository)]
-    if host.empty_git and host.repository is None:
+    if host.git.empty and host.git.repository is None:
         path = f"{host.workdir.real}/.git"
-        found.append(OwnGit(host.empty_git, _private(host, host.empty_git), path, worktree=host.workdir.real))
+        found.append(OwnGit(host.git.empty, _private(host, host.git.empty), path, worktree=host.workdir.real))
     return tuple(found)
 
 
 def _believed(host: Host) -> Iterator[Repository]:
-    repository = host.repository
+    repository = host.git.repository
     if repository is not None and not _why_not(host, repository):
         yield from (repository, *repository.nested)
-    yield from host.more_repositories
+    yield from host.mounted.repositories
 
 
 def _why_not(host: Host, repository: Repository) -> str:
@@ -140,7 +139,7 @@ def _why_not(host: Host, repository: Repository) -> str:
         return repository.problem
     if repository.root == host.workdir.real:
         return ""
-    return mount_checks.why_no_project(host.above, host) if host.above is not None else "it starts above"
+    return mount_checks.why_no_project(host.git.above, host) if host.git.above is not None else "it starts above"
 
 
 def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]:
@@ -228,7 +227,7 @@ def _is_shown(policy: Policy, host: Host, path: str) -> bool:
 
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     """Return the rows of the git directories."""
-    repository = host.repository
+    repository = host.git.repository
     if repository is not None:
         yield from _checkout(host, repository)
     parent = host.workdir.real.rpartition("/")[0]
@@ -239,20 +238,20 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     for found in _believed(host):
         for directory in _directories(found):
             yield from _objects(directory)
-    if host.repository is not None and not _why_not(host, host.repository):
+    if host.git.repository is not None and not _why_not(host, host.git.repository):
         for path in _missing_directories(policy, host):  # a mount cannot be renamed, and take the submodule with it
             yield Mount(path, "bind", "holds a submodule that is not initialised outside", path, role="pin")
         for row in _empty_submodules(policy, host):
             source = f"{host.instance.directory}/{CHECKOUTS}/{row.name}"
             yield Mount(row.path, "bind", "a submodule that is not initialised outside", source, role="git")
-    if host.worktrees is not None and not _is_open(policy):
-        path, identity = host.worktrees.path, host.worktrees.identity
+    if host.project.worktrees is not None and not _is_open(policy):
+        path, identity = host.project.worktrees.path, host.project.worktrees.identity
         yield Mount(path, "bind", "worktrees that the agent makes", path, pinned=identity, role="git")
 
 
 def _empty_submodules(policy: Policy, host: Host) -> Iterator[EmptySubmodule]:
     """Yield the submodules that are not initialised; around them nothing is made where nothing may be."""
-    for row in host.empty_submodules:
+    for row in host.git.empty_submodules:
         if not row.above or not plan_protected.is_closed(policy, host, row.path):
             yield row
 
@@ -272,13 +271,13 @@ def _can_be_empty(policy: Policy, host: Host, parent: str) -> bool:
     own = ("/bin", "/dev", "/etc", "/lib", "/nix", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
     if parent in ("", "/tmp", host.home) or any(mount_checks.covers(place, parent) for place in own):
         return False
-    return host.above is None and not any(mount_checks.covers(request.dest, parent) for request in policy.mounts)
+    return host.git.above is None and not any(mount_checks.covers(request.dest, parent) for request in policy.mounts)
 
 
 def _checkout(host: Host, repository: Repository) -> Iterator[Mount]:
-    if host.above is not None and not _why_not(host, repository):
+    if host.git.above is not None and not _why_not(host, repository):
         reason = "the rest of the repository"
-        yield Mount(repository.root, "ro-bind", reason, repository.root, pinned=host.above.identity, role="git")
+        yield Mount(repository.root, "ro-bind", reason, repository.root, pinned=host.git.above.identity, role="git")
     if repository.gitfile is not None and (repository.root == host.workdir.real or not _why_not(host, repository)):
         dot = f"{repository.root}/.git"
         yield Mount(dot, "ro-bind", "names the repository; may not name another", dot,
@@ -300,17 +299,17 @@ def _objects(directory: GitDirectory) -> Iterator[Mount]:
 
 def stubs(policy: Policy, host: Host) -> Iterator[Stub]:
     """Return what has to exist on the host so that something can be mounted there."""
-    if host.repository is None and host.empty_git:
+    if host.git.repository is None and host.git.empty:
         yield Stub(f"{host.workdir.real}/.git", "directory")
     yield from (Stub(path, "directory") for path in _missing_directories(policy, host))
     yield from (Stub(row.path, "directory") for row in _empty_submodules(policy, host) if row.missing)
-    if host.worktrees is not None and host.worktrees.kind == "missing" and not _is_open(policy):
-        yield Stub(host.worktrees.path, "directory")
+    if host.project.worktrees is not None and host.project.worktrees.kind == "missing" and not _is_open(policy):
+        yield Stub(host.project.worktrees.path, "directory")
 
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Say where git inside is not what it is outside."""
-    repository = host.repository
+    repository = host.git.repository
     if repository is None:
         return
     problem = _why_not(host, repository)
@@ -329,7 +328,7 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
                     f"git inside lacks the objects that this repository borrows from {store.path}: "
                     f"let them in with `--mount-ro {store.path}`"
                 )
-        rows = (*host.git_user.rows, *(found.directory.rows if found.directory else ()))
+        rows = (*host.git.user.rows, *(found.directory.rows if found.directory else ()))
         if found is repository and signs(rows):
             yield "commits made inside are not signed (commit.gpgsign): your keys stay outside"
 
@@ -357,7 +356,7 @@ printf '%s\\n' username={username} "password=$token"
 
 def plan_credential_mounts(credential: GitCredential, host: Host) -> Iterator[Mount]:
     """Return the helper of the sandbox, and its token."""
-    if not host.git_token:
+    if not host.secrets.git_token:
         return
     script = _SCRIPT.format(
         host=_credential_quoted(credential.host),
@@ -371,7 +370,7 @@ def plan_credential_mounts(credential: GitCredential, host: Host) -> Iterator[Mo
 
 def _key(credential: GitCredential, host: Host) -> str:
     """Return what the token is: where the same value stays outside, git gets the placeholder like everybody else."""
-    for secret in host.held_secrets:
+    for secret in host.secrets.held:
         if secret.source == credential.token:
             if credential.host not in secret.places:
                 raise ClaudeboxError(

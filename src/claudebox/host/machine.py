@@ -7,11 +7,12 @@ import pwd
 import stat
 
 from claudebox import build_paths
+from claudebox.base import syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, mode_of, read_small, real_path
 from claudebox.base.records import Value
-from claudebox.host import programs
-from claudebox.host.records import Submount
+from claudebox.host import bubblewrap, programs
+from claudebox.host.records import Machine, Submount, System
 from claudebox.tables import paths as tables_paths
 
 TYPE_CHECKING = False
@@ -21,9 +22,46 @@ if TYPE_CHECKING:
 
     from claudebox.host.paths import Examiner
     from claudebox.host.records import PathFact
+    from claudebox.settings.records import Policy
 
 
 _PT_INTERP = 3  # kind of an ELF program header
+
+
+def find_machine(policy: Policy, path: tuple[str, ...]) -> Machine:
+    """Look at the machine and its kernel."""
+    uid = os.getuid()
+    wanted = policy.limits.controllers(uid) if policy.limits is not None else ()
+    signal = syscalls.signal
+    return Machine(
+        architecture=os.uname().machine,
+        memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        landlock=syscalls.landlock_abi(),
+        cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),
+        hostname=bubblewrap.can_name_sandbox(),
+        terminal=os.isatty(0) and os.isatty(1),
+        control_group=find_group(uid, path, wanted) if wanted else None,
+        kernel_settings=tuple(row for row in tables_paths.KERNEL_SETTINGS if uid == 0 and os.path.exists(row)),
+        ignored_signals=frozenset(number for number in range(1, 16) if signal.getsignal(number) is signal.SIG_IGN),
+    )
+
+
+def find_system(examiner: Examiner, environ: dict[str, str], path: tuple[str, ...], store: str) -> System:
+    """Look at the distribution, whose Nix store is the given one."""
+    usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
+    return System(
+        usr=usr,
+        roots=roots() if usr else (),
+        opt=usr and os.path.isdir("/opt"),
+        etc=etc(examiner),
+        masked=tuple(row for row in tables_paths.MASKED if os.path.isfile(row[0])),
+        store=store,
+        store_path=store_path(path, usr=usr) if store else (),
+        store_links=store_links(path) if store and not usr else (),
+        bash=os.path.exists("/bin/bash") or not usr,
+        pager="PAGER" in environ and programs.is_of_system(environ["PAGER"]),
+        ca_bundle=ca_bundle(examiner),
+    )
 
 
 def roots() -> tuple[tuple[str, str], ...]:
@@ -38,16 +76,6 @@ def roots() -> tuple[tuple[str, str], ...]:
     if os.path.islink("/usr/local") and real_path("/usr/local") == tables_paths.USR_LOCAL_ELSEWHERE:
         rows.append((tables_paths.USR_LOCAL_ELSEWHERE, ""))
     return tuple(rows)
-
-
-def read_resolv_conf() -> bytes:
-    """Return which servers the host asks for names."""
-    return read_small("/etc/resolv.conf", follow=True) or b""
-
-
-def read_etc_hosts() -> bytes:
-    """Return the names that the host knows by itself."""
-    return read_small("/etc/hosts", limit=4 << 20, follow=True) or b""
 
 
 def etc(examiner: Examiner) -> tuple[tuple[str, str, str], ...]:
@@ -266,7 +294,7 @@ def current_home(environ: dict[str, str]) -> str:
     """Return the user's home: HOME if it names a directory, or else that of the account."""
     home = environ.get("HOME", "")
     if not _is_home(home):
-        home = _account()[1]  # asked for only here: a directory service may be slow
+        home = account()[1]  # asked for only here: a directory service may be slow
     if not _is_home(home):
         raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
     return "/" + os.path.normpath(home).lstrip("/")
@@ -276,13 +304,13 @@ def _is_home(path: str) -> bool:
     return path.startswith("/") and bool(path.strip("/")) and os.path.isdir(path)
 
 
-def _account() -> tuple[str, str]:
+def account() -> tuple[str, str]:
     """Return name and home of the account, as far as it has any."""
     try:
-        account = pwd.getpwuid(os.getuid())
+        row = pwd.getpwuid(os.getuid())
     except KeyError:
         return "user", ""
-    return account.pw_name, account.pw_dir
+    return row.pw_name, row.pw_dir
 
 
 def current_directory() -> str:

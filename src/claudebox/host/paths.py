@@ -7,7 +7,7 @@ import stat
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, mode_of, real_path
-from claudebox.host.records import Barrier, Destination, Held, Hidden, PathFact
+from claudebox.host.records import Barrier, Destination, Held, Hidden, KnownPlaces, PathFact
 from claudebox.tables import paths as tables_paths
 
 TYPE_CHECKING = False
@@ -115,6 +115,18 @@ def find_workdir(examiner: Examiner, path: str) -> PathFact:
 _ABSENT, _FILE, _DIRECTORY = Destination(), Destination(exists=True), Destination(exists=True, directory=True)
 
 
+def find_places(examiner: Examiner, home: str, homes: list[str], environ: dict[str, str]) -> KnownPlaces:
+    """Return the directories that mounts are judged by; the account's home may be another than HOME."""
+    in_homes = [f"{each}/{place}".rstrip("/") for each in homes for place in tables_paths.NOT_A_PROJECT_IN_HOME]
+    return KnownPlaces(
+        home=examiner.fact(home),
+        hidden=hidden(examiner, homes, environ),
+        not_projects=present(examiner, (*tables_paths.NOT_A_PROJECT, *in_homes)),
+        not_beneath=present(examiner, tables_paths.NOT_A_PROJECT_BENEATH),
+        beneath_after_all=present(examiner, tables_paths.BENEATH_AFTER_ALL),
+    )
+
+
 def hidden(examiner: Examiner, homes: list[str], environ: dict[str, str]) -> tuple[Hidden, ...]:
     """Return the places that must never be visible inside."""
     rows = [
@@ -134,12 +146,6 @@ def hidden(examiner: Examiner, homes: list[str], environ: dict[str, str]) -> tup
                 hint="start claudebox again; if that does not help, see that you can enter what is above",
             )
     return tuple(row for row in found if row.fact.kind != "missing")
-
-
-def not_projects(examiner: Examiner, homes: list[str]) -> tuple[PathFact, ...]:
-    """Return the directories in which nobody starts an agent."""
-    in_homes = [f"{home}/{place}".rstrip("/") for home in homes for place in tables_paths.NOT_A_PROJECT_IN_HOME]
-    return present(examiner, (*tables_paths.NOT_A_PROJECT, *in_homes))
 
 
 def present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]:
@@ -178,12 +184,11 @@ def destination(dest: str, seen: dict[str, int]) -> Destination:
     return _DIRECTORY if stat.S_ISDIR(mode) else _FILE
 
 
-def searchable(
-    sources: Iterable[PathFact], home: PathFact, system: tuple[PathFact, ...], excepted: tuple[PathFact, ...]
-) -> list[str]:
+def searchable(sources: Iterable[PathFact], places: KnownPlaces) -> list[str]:
     """Return the directories that are not refused anyway: nobody waits for a walk through a home or through /proc."""
-    barred, fine = {fact.identity for fact in system}, {fact.identity for fact in excepted}
-    around = frozenset(home.lineage)
+    barred = {fact.identity for fact in places.not_beneath}
+    fine = {fact.identity for fact in places.beneath_after_all}
+    around = frozenset(places.home.lineage)
     return [
         fact.real
         for fact in sources

@@ -1,4 +1,4 @@
-"""What the machine is like, as plain values."""
+"""What claudebox learns about a machine, as plain values: `Host`, and the parts of it that the finders return."""
 
 from __future__ import annotations
 
@@ -7,6 +7,17 @@ from claudebox.base.records import Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
+
+    from claudebox.agent.facts import Client, Login
+    from claudebox.base.errors import ClaudeboxError
+    from claudebox.base.state import Instance
+    from claudebox.git.facts import Nested, Repository, UserSettings
+    from claudebox.host.machine import ControlGroup
+    from claudebox.host.tools import Browsers, Devices, Found, ProgramDirectory
+    from claudebox.network.facts import CompanyNetwork
+    from claudebox.network.uplink import Candidate
+    from claudebox.nix.records import Nix
+    from claudebox.settings.records import SecretRequest
 
     StubKind = Literal["directory", "file", "none"]
 
@@ -115,3 +126,154 @@ class SocketSearch(Value):
     paths: tuple[str, ...] = ()
     note: str = ""  # what was not looked at
     elsewhere: tuple[str, ...] = ()  # those that a whole search has not found, to be remembered
+
+
+class Machine(Value):
+    """The machine and its kernel."""
+
+    architecture: str = "x86_64"
+    memory: int = 8 << 30
+    landlock: int = 0  # version of its interface
+    cgroup_namespace: bool = True
+    hostname: bool = True  # the sandbox can have a name of its own
+    terminal: bool = False  # standard input and output are terminals
+    control_group: ControlGroup | None = None  # looked for where a limit needs one
+    kernel_settings: tuple[str, ...] = ()  # parts of /proc that this user could write
+    ignored_signals: frozenset[int] = frozenset()
+
+
+class System(Value):
+    """The distribution: programs, libraries, /etc."""
+
+    usr: bool = True  # an ordinary /usr, as opposed to NixOS
+    roots: tuple[tuple[str, str], ...] = ()  # /bin and its like: the link's target, or nothing for a directory
+    opt: bool = False
+    etc: tuple[tuple[str, str, str], ...] = ()  # path, where it really is, reason
+    masked: tuple[tuple[str, str], ...] = ()  # path, reason
+    store: str = ""  # where what is called /nix/store lies
+    store_path: tuple[str, ...] = ()
+    store_links: tuple[tuple[str, str], ...] = ()  # /bin/sh and its like, on a machine without /usr
+    bash: bool = True
+    pager: bool = False  # the one that the user prefers is a program of the system
+    ca_bundle: PathFact | None = None
+
+
+class KnownPlaces(Value):
+    """Directories that a mount is judged by."""
+
+    home: PathFact = PathFact("", "")
+    hidden: tuple[Hidden, ...] = ()
+    not_projects: tuple[PathFact, ...] = ()
+    not_beneath: tuple[PathFact, ...] = ()
+    beneath_after_all: tuple[PathFact, ...] = ()
+
+
+class Project(Value):
+    """The project, besides where it is."""
+
+    linked: str = ""  # the working directory as the user's shell spells it, through a link
+    writable: bool = True  # for this user
+    owned: bool = True  # by this user
+    only_read: bool = False  # in this launch, whoever the user is
+    barrier: Barrier = Barrier()  # in the way of root
+    guarded: tuple[Guarded, ...] = ()
+    held: tuple[Held, ...] = ()
+    submounts: tuple[Submount, ...] = ()  # of the host, below the project
+    worktrees: PathFact | None = None  # where the client makes worktrees, if that can be writable
+    leaks: tuple[Leak, ...] = ()  # files that hold secrets
+    leaks_note: str = ""  # how far was searched, if not everywhere
+
+
+class Mounted(Value):
+    """What is at the mounts that the user asked for."""
+
+    sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
+    destinations: dict[str, Destination] = {}  # noqa: RUF012 - where something must be already
+    repositories: tuple[Repository, ...] = ()  # writable, and at their own place
+    guarded: tuple[Guarded, ...] = ()
+
+
+class Git(Value):
+    """The user's git settings, and the project's repositories."""
+
+    user: UserSettings
+    repository: Repository | None = None
+    above: PathFact | None = None  # where the repository starts, if that is not the project
+    nested: tuple[Nested, ...] = ()  # repositories of the user's below the project
+    empty: str = ""  # the name of what is kept for a project that is no repository, where one can be made
+    empty_submodules: tuple[EmptySubmodule, ...] = ()  # that are not initialised
+
+
+class AgentFacts(Value):
+    """The agent's program, login and settings on the host."""
+
+    login: Login
+    client: Client | None = None
+    client_problem: ClaudeboxError | None = None
+    parts: tuple[tuple[str, str, bool], ...] = ()  # entries of its directory in the home: name, place, directory?
+    inherited: tuple[tuple[str, str], ...] = ()  # what comes along with its settings: kind and name
+    mcp_servers: bytes = b""  # of the user's own configuration
+    managed: tuple[tuple[str, str], ...] = ()  # the administrator's settings, and where they really are
+    memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the user's
+
+
+class Network(Value):
+    """What the host knows of its network."""
+
+    company: CompanyNetwork | None = None  # authorities and proxies that were named for single programs
+    resolv_conf: bytes = b""
+    etc_hosts: bytes = b""  # read in tier `full` only
+    uplinks: tuple[Candidate, ...] = ()  # looked for in tier `inet` only
+
+
+class HostTools(Value):
+    """Programs and devices besides those of the system, each looked for only if asked for."""
+
+    toolchains: Found | None = None
+    program_directories: tuple[ProgramDirectory, ...] = ()
+    devices: Devices | None = None
+    browsers: Browsers | None = None
+    containers: tuple[str, ...] = ()  # programs for them, by name
+    drop: PathFact | None = None  # the directory for files that the user wants to show
+
+
+class Secrets(Value):
+    """What the broker would hold."""
+
+    held: tuple[SecretRequest, ...] = ()  # without their values
+    git_token: bool = False  # there is one for git inside
+    libraries: tuple[str, ...] | ClaudeboxError = ()  # the broker's, looked for where it needs them
+
+
+class Host(Value):
+    """Everything that claudebox learns about this machine; nothing is read again after it was made."""
+
+    _unprinted = ("environ",)
+    uid: int
+    gid: int
+    user: str
+    home: str
+    environ: dict[str, str]
+    workdir: PathFact
+    instance: Instance
+    session: str  # a name that no other session of the project has
+    machine: Machine
+    system: System
+    bwrap: Bubblewrap
+    places: KnownPlaces
+    project: Project
+    mounted: Mounted
+    sockets: SocketSearch
+    git: Git
+    agent: AgentFacts
+    network: Network
+    tools: HostTools
+    secrets: Secrets
+    nix: Nix | None = None
+
+    @property
+    def credential(self) -> str:
+        """Which credential for the model this machine has."""
+        from claudebox.agent.facts import find_credential
+
+        return find_credential(self.environ, self.agent.login)

@@ -94,7 +94,7 @@ def plan_repository(directory: str, flags: Settings, environ: dict[str, str]) ->
     planned = plan_project(flags, environ)
     own = find_own(planned)
     if own is None:
-        problem = planned.host.repository.problem if planned.host.repository else "there is none"
+        problem = planned.host.git.repository.problem if planned.host.git.repository else "there is none"
         raise ClaudeboxError(f"the repository of `{directory}` cannot be read: {problem}")
     return planned, own
 
@@ -106,7 +106,7 @@ def find_own(planned: Planned) -> OwnGit | None:
 
 def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> Copy:
     planned = plan_project(flags, environ)
-    repository, own = planned.host.repository, find_own(planned)
+    repository, own = planned.host.git.repository, find_own(planned)
     if own is None or repository is None or repository.directory is None:
         problem = f": {repository.problem}" if repository and repository.problem else ", and there is none here"
         raise ClaudeboxError(f"`--new` needs a repository{problem}", hint="`git init`, and commit what is there")

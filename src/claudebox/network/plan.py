@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.network.facts import HostProxy
     from claudebox.plan.records import Plan
     from claudebox.settings.records import AddressRequest, Policy
@@ -48,7 +48,7 @@ def resolv_conf(policy: Policy, host: Host) -> bytes:
         return b""
     kept = [
         line.strip()
-        for line in host.resolv_conf.split(b"\n")
+        for line in host.network.resolv_conf.split(b"\n")
         if line.split()[:1] in ([b"nameserver"], [b"search"], [b"domain"], [b"options"])
     ]
     return b"".join(line + b"\n" for line in kept)
@@ -56,7 +56,7 @@ def resolv_conf(policy: Policy, host: Host) -> bytes:
 
 def forwarder(host: Host) -> str:
     """Return the forwarder of the family in which the host asks: uplinks do not translate between the two."""
-    lines = (line.split() for line in host.resolv_conf.split(b"\n"))
+    lines = (line.split() for line in host.network.resolv_conf.split(b"\n"))
     servers = [words[1] for words in lines if words[:1] == [b"nameserver"] and len(words) > 1]
     return _FORWARDER6 if servers and all(b":" in server for server in servers) else _FORWARDER4
 
@@ -66,7 +66,7 @@ def aliases(host: Host) -> dict[str, str]:
 
     Programs find it in /etc/hosts, so that none of them has to know of a proxy.
     """
-    names = dict.fromkeys(name for secret in host.held_secrets for name, _ in secret.hosts)
+    names = dict.fromkeys(name for secret in host.secrets.held for name, _ in secret.hosts)
     return {name: f"127.67.{66 + index // 250}.{1 + index % 250}" for index, name in enumerate(names)}
 
 
@@ -76,7 +76,7 @@ def has_proxy(environ: dict[str, str]) -> bool:
 
 
 def _speaks_of_proxies(host: Host) -> bool:
-    return has_proxy(host.environ) or (host.company is not None and not host.company.is_silent)
+    return has_proxy(host.environ) or (host.network.company is not None and not host.network.company.is_silent)
 
 
 def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
@@ -175,10 +175,12 @@ def plan_link(policy: Policy, host: Host) -> Link | None:
         return link.replace(served=(PROXY, *NAMED), redirect=NAMED[0].name)
     if not policy.tier.uplink:
         return link if link != Link() else None
-    usable = [candidate for candidate in host.uplinks if not candidate.problem]
+    usable = [candidate for candidate in host.network.uplinks if not candidate.problem]
     if not usable:
-        problems = "; ".join(dict.fromkeys(candidate.problem for candidate in host.uplinks)) or "none was looked for"
-        remedies = dict.fromkeys(candidate.remedy for candidate in host.uplinks if candidate.remedy)
+        problems = (
+            "; ".join(dict.fromkeys(candidate.problem for candidate in host.network.uplinks)) or "none was looked for"
+        )
+        remedies = dict.fromkeys(candidate.remedy for candidate in host.network.uplinks if candidate.remedy)
         raise ClaudeboxError(
             f"there is no usable uplink for `--network {policy.network}`: {problems}", hint="; ".join(remedies)
         )
@@ -340,7 +342,7 @@ def plan_proxy_variables(policy: Policy, host: Host) -> Iterator[Variable]:
 
 def git_proxy(policy: Policy, host: Host) -> str:
     """Return the proxy that git alone is told of."""
-    value = host.company.git_proxy if host.company is not None else ""
+    value = host.network.company.git_proxy if host.network.company is not None else ""
     return value if policy.tier.shared and not has_login(value) else ""
 
 
@@ -348,9 +350,9 @@ def proxy_warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Say what of the proxies is not used inside."""
     if policy.tier.isolated:
         return
-    if host.company is not None:
-        yield from host.company.problems
-        unused = host.company.git_proxy and not git_proxy(policy, host)
+    if host.network.company is not None:
+        yield from host.network.company.problems
+        unused = host.network.company.git_proxy and not git_proxy(policy, host)
         if unused and not any(map(host.environ.get, PROXIES)):
             yield "git's http.proxy is not used inside: set HTTPS_PROXY on the host, which counts in every tier"
     proxy, problem = usable_proxy(host.environ)

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.plan.records import Plan
 
 
@@ -200,5 +200,5 @@ def _permissions(mount: Mount) -> tuple[str, str]:
 def gate(host: Host, start: str) -> tuple[str, ...]:
     """Return the program inside that waits for the launcher's word, then runs the command in a directory."""
     # What was ignored when we were started stays ignored: `nohup` means it.
-    reset = {*IGNORED_SIGNALS, *FORWARDED_SIGNALS} - host.ignored_signals
+    reset = {*IGNORED_SIGNALS, *FORWARDED_SIGNALS} - host.machine.ignored_signals
     return GATE, str(sum(1 << number for number in reset)), f"PWD={start}"

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.network.records import Broker, Link
     from claudebox.plan.records import GroupLimits
     from claudebox.settings.records import Policy, SecretRequest
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 def describe(policy: Policy, host: Host, held: str) -> Iterable[str]:
     """Return what the user should know before saying yes."""
-    if not host.hostname:
+    if not host.machine.hostname:
         yield "the name of this machine is visible inside: a filter of system calls forbids to give the sandbox its own"
-    if host.landlock < 6 and policy.tier.shared:
+    if host.machine.landlock < 6 and policy.tier.shared:
         yield (
             "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier "
             f"{policy.network}"
@@ -63,14 +63,14 @@ def describe(policy: Policy, host: Host, held: str) -> Iterable[str]:
 
 
 def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
-    held = {secret.env for secret in host.held_secrets}
+    held = {secret.env for secret in host.secrets.held}
     missing = [secret for secret in policy.secrets if secret.env not in held]
     if missing and policy.tier.isolated:
         names = ", ".join(secret.env for secret in missing)
         tier = policy.network
         yield f"secrets ({names}) are for hosts, and tier {tier} reaches no host: their variables are not set inside"
         return
-    reached = {(secret.env, place) for secret in host.held_secrets for place in secret.hosts}
+    reached = {(secret.env, place) for secret in host.secrets.held for place in secret.hosts}
     if policy.tier.listed:
         for secret in policy.secrets:
             closed = [named(place) for place in secret.hosts if (secret.env, place) not in reached]
@@ -96,11 +96,11 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     _check_bwrap(host)
     mount_checks.check_home(host)
     mount_checks.check_workdir(host)
-    scoped = host.landlock >= 6
-    program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
+    scoped = host.machine.landlock >= 6
+    program = seccomp.build(host.machine.architecture, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(
-            f"there is no seccomp filter for {host.machine}",
+            f"there is no seccomp filter for {host.machine.architecture}",
             hint="claudebox protects x86_64 and aarch64; elsewhere it does not start",
         )
     extra = _provision(policy, host)
@@ -110,7 +110,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     variables = plan_environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
     rows = _rows(policy, host, held, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
     own_git = git_plan.plan_own(policy, host)
-    checkouts = (f"{git_plan.CHECKOUTS}/{row.name}" for row in host.empty_submodules)
+    checkouts = (f"{git_plan.CHECKOUTS}/{row.name}" for row in host.git.empty_submodules)
     kept = (*plan_storage.kept(policy, host), *extra.kept, *(f"git/{own.name}/own" for own in own_git), *checkouts)
     group, limited = _limits(policy, host)
     return Plan(
@@ -126,18 +126,18 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         directory=host.instance.directory,
         seccomp=program,
         scoped=scoped,
-        detached=not host.terminal,
+        detached=not host.machine.terminal,
         pin="--bind-fd" in host.bwrap.options,
         disable_userns="--disable-userns" in host.bwrap.options and not policy.allow_userns,
         sizes="--size" in host.bwrap.options,
         link=_link(policy, host),
-        hostname=host.hostname,
+        hostname=host.machine.hostname,
         warnings=(*describe(policy, host, held), *extra.warnings),
         notes=(*_notes(policy, host), *limited),
         withheld=plan_environment.withheld(host, variables),
         path_outside=plan_environment.path_outside(host, variables),
         exposed=masking.find_exposed(host),
-        inherited=host.inherited,
+        inherited=host.agent.inherited,
         state=(
             host.instance.claude,
             f"{host.instance.login}/store",
@@ -147,13 +147,13 @@ def make_plan(policy: Policy, host: Host) -> Plan:
             *(f"{host.instance.directory}/{path}" for path in kept),
             *(row.source for row in rows if row.role == "scratch"),
         ),
-        sockets_elsewhere=host.sockets_elsewhere,
+        sockets_elsewhere=host.sockets.elsewhere,
         stubs=(*plan_protected.stubs(policy, host), *git_plan.stubs(policy, host)),
         mountpoints=agent_plan.mountpoints(policy, host),
         kept=kept,
         nix=extra.nix,
         relay=extra.relay,
-        secrets=host.held_secrets,
+        secrets=host.secrets.held,
         broker=broker,
         git=own_git,
         caches=plan_storage.find_caches(policy, host),
@@ -191,7 +191,7 @@ def _link(policy: Policy, host: Host) -> Link | None:
         return None
 
     link = network_plan.plan_link(policy, host)
-    if not host.held_secrets or link is None:
+    if not host.secrets.held or link is None:
         return link
     from claudebox.broker import plan as broker_plan
 
@@ -200,7 +200,7 @@ def _link(policy: Policy, host: Host) -> Link | None:
 
 def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Provision]:
     cloud = any(name in host.environ for name, *_ in claude.CLOUDS)
-    needed = (held, policy.tier.listed, host.held_secrets, any(policy.budget), network_plan.has_proxy(host.environ))
+    needed = (held, policy.tier.listed, host.secrets.held, any(policy.budget), network_plan.has_proxy(host.environ))
     if not any(needed) and not cloud:
         return None, Provision()
     from claudebox.broker import plan as broker_plan
@@ -221,17 +221,17 @@ def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advic
         *extra,
         *(Mount(path, "file", "tells the agent where it is", mode=0o644) for path in texts),
     )
-    if host.sockets:
+    if host.sockets.paths:
         own = arrange(own)
         own += tuple(masking.mask_sockets(policy, host, own))
     asked = tuple(mount_checks.plan_mounts(policy, host))
     if asked:
         _check_taken(own, asked, host)
     rows = arrange((*own, *asked))
-    rows = arrange((*rows, *masking.mask_sockets(policy, host, rows))) if host.sockets else rows
-    rows = arrange((*rows, *plan_mounts.plan_spelling(host, rows))) if host.linked else rows
+    rows = arrange((*rows, *masking.mask_sockets(policy, host, rows))) if host.sockets.paths else rows
+    rows = arrange((*rows, *plan_mounts.plan_spelling(host, rows))) if host.project.linked else rows
     text = sandbox_md.describe(policy, tuple(row for row in rows if row.dest not in texts), advice)
-    memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
+    memory = b"\n".join(part for part in (*host.agent.memory_files[:1], text, *host.agent.memory_files[1:]) if part)
     contents = dict(zip(texts, (text, memory), strict=True))
     return tuple(row.replace(content=contents[row.dest]) if row.dest in contents else row for row in rows)
 
@@ -315,7 +315,7 @@ def _check_bwrap(host: Host) -> None:
 
 def _namespaces(policy: Policy, host: Host) -> tuple[str, ...]:
     names = ["user", "pid", "ipc", "uts"]
-    names += ["cgroup"] if host.cgroup_namespace else []
+    names += ["cgroup"] if host.machine.cgroup_namespace else []
     names += ["net"] if not policy.tier.shared else []
     return tuple(names)
 
@@ -324,12 +324,12 @@ def _command(policy: Policy, host: Host) -> tuple[str, ...]:
     if policy.program == "exec":
         return policy.words
     if policy.program == "shell":
-        return ("/bin/bash" if host.bash else "/bin/sh", *policy.words)
+        return ("/bin/bash" if host.system.bash else "/bin/sh", *policy.words)
     if policy.command:
         return (*policy.command, *policy.words)
-    if host.client is None:
-        raise host.client_problem or ClaudeboxError("`claude` was not found")
-    servers = (f"--mcp-config={claude.MCP_FILE}",) if host.mcp_servers and policy.words[:1] != ("mcp",) else ()
+    if host.agent.client is None:
+        raise host.agent.client_problem or ClaudeboxError("`claude` was not found")
+    servers = (f"--mcp-config={claude.MCP_FILE}",) if host.agent.mcp_servers and policy.words[:1] != ("mcp",) else ()
     return (claude.PROGRAM, *claude.ALWAYS, *servers, *policy.words)
 
 
@@ -338,7 +338,7 @@ def plan_extras(policy: Policy, host: Host) -> Provision:
     caches = _caches(policy)
     nix = _nix(policy, host)
     device, own = _devices(policy, host), _wrappers(policy, host)
-    path = (*_asked(host), *nix.path, *device.path, *(host.toolchains.path if host.toolchains else ()))
+    path = (*_asked(host), *nix.path, *device.path, *(host.tools.toolchains.path if host.tools.toolchains else ()))
     return nix.replace(
         mounts=(
             *_toolchains(host), *_kept(policy, host), *_credential(policy, host), *device.mounts, *own.mounts,
@@ -392,7 +392,7 @@ def _wrappers(policy: Policy, host: Host) -> Provision:
 def _asked(host: Host) -> Iterator[str]:
     """Yield the directories of PATH that were asked for, by the names that they have inside."""
     for row in host.tools.program_directories:
-        fact = host.sources[row.source]
+        fact = host.mounted.sources[row.source]
         yield (fact.real if mount_checks.is_visible(fact, host) else fact.path) + row.below
 
 
@@ -413,7 +413,7 @@ def _variables(policy: Policy, host: Host, caches: dict[str, str]) -> Iterator[V
 def _warnings(policy: Policy, host: Host) -> Iterator[str]:
     for request in policy.toolchains:
         places = TOOLCHAINS[request.name].programs
-        found = {dest for _, dest, _ in host.toolchains.programs} if host.toolchains is not None else set()
+        found = {dest for _, dest, _ in host.tools.toolchains.programs} if host.tools.toolchains is not None else set()
         if not found.intersection(f"{host.home}/{place}" for place in places):
             named = ", ".join(f"~/{place}" for place in places[:_NAMED]) + (", ..." if len(places) > _NAMED else "")
             yield f"{request.origin}: nothing of toolchain {request.name} is in your home (looked for {named})"
@@ -423,5 +423,5 @@ def _warnings(policy: Policy, host: Host) -> Iterator[str]:
         if strays:
             origin = policy.mounts[shown.index(row.source)].origin
             yield f"{origin} {row.source}: programs there are links to {', '.join(strays[:3])}, which is not inside"
-    if policy.credential is not None and not host.git_token:
+    if policy.credential is not None and not host.secrets.git_token:
         yield f"{policy.credential.origin}: {policy.credential.token} is not set, git inside cannot log in"

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.settings.records import Policy
 
 
@@ -58,7 +58,7 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
         row = _from_host(constant.name, constant.value, constant.origin, "a constant of your settings")
         advice = "looks like a secret: let the variable in by its name instead"
         rows[constant.name] = row.replace(note=advice) if row.secret else row
-    known = ((host.environ.get(row.source.removeprefix("env:"), ""), row.origin) for row in host.held_secrets)
+    known = ((host.environ.get(row.source.removeprefix("env:"), ""), row.origin) for row in host.secrets.held)
     check_withheld(known, rows.values())
     if policy.refuse_secrets:
         _refuse_secrets(policy, rows.values())
@@ -74,9 +74,9 @@ def _is_harmless(name: str, rule: str, host: Host) -> bool:
         case "number":
             return value.isascii() and value.isdigit()
         case "program":
-            return host.pager
+            return host.system.pager
         case "path":
-            return value.startswith(("/usr/", "/nix/store/") if host.store else "/usr/")
+            return value.startswith(("/usr/", "/nix/store/") if host.system.store else "/usr/")
         case "index":
             return tables_secrets.names_place(value)
         case _:
@@ -103,7 +103,7 @@ def _from_host(name: str, value: str, origin: str, reason: str) -> Variable:
 
 def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
     """Return what stands for secrets, and makes programs believe who answers for their hosts."""
-    for secret in host.held_secrets:
+    for secret in host.secrets.held:
         if secret.env in rows and rows[secret.env].origin == "claudebox":
             raise ClaudeboxError(f"`{secret.origin}`: `{secret.env}` is made by claudebox")
         limits = f", for {', '.join(secret.permit)}" if secret.permit else ""
@@ -111,7 +111,7 @@ def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
         reason = f"the value comes from {secret.source} and stays outside"
         placeholder = Fetched(placeholder_key(secret.env))
         yield Variable(secret.env, "", secret.origin, reason, secret=True, note=note, fetched=placeholder)
-    if host.held_secrets:
+    if host.secrets.held:
         yield from _lead_to_authorities(_ALL_AUTHORITIES, host, "certificate authorities, with that of this session")
 
 
@@ -128,7 +128,7 @@ def check_withheld(values: Iterable[tuple[str, str]], rows: Iterable[Variable]) 
 
 
 def _made(host: Host) -> Iterable[Variable]:
-    shell = "/bin/bash" if host.bash else "/bin/sh"
+    shell = "/bin/bash" if host.system.bash else "/bin/sh"
     for name, value, reason in (
         ("HOME", host.home, "the sandbox's own, empty home"),
         ("PATH", search_path(host), "programs, none in a directory that the host's user can write"),
@@ -144,14 +144,14 @@ def _made(host: Host) -> Iterable[Variable]:
 
 def _without_repository(host: Host) -> Iterable[Variable]:
     """Tell go that there is no repository: inside there is an empty place for one, which it takes for a broken one."""
-    if host.repository is None and host.empty_git:
+    if host.git.repository is None and host.git.empty:
         yield Variable("GOFLAGS", "-buildvcs=false", "claudebox", "the project is no repository")
 
 
 def search_path(host: Host, more: tuple[str, ...] = ()) -> str:
     """Return PATH of the sandbox."""
-    system = ("/usr/local/bin", "/usr/bin", "/bin") if host.usr else ()
-    return ":".join(dict.fromkeys((tables_inside.CLIENT_DIRECTORY, *more, *host.store_path, *system)))
+    system = ("/usr/local/bin", "/usr/bin", "/bin") if host.system.usr else ()
+    return ":".join(dict.fromkeys((tables_inside.CLIENT_DIRECTORY, *more, *host.system.store_path, *system)))
 
 
 def path_outside(host: Host, inside: Iterable[Variable]) -> tuple[str, ...]:
@@ -168,25 +168,27 @@ def path_outside(host: Host, inside: Iterable[Variable]) -> tuple[str, ...]:
 
 
 def _certificates(host: Host) -> Iterable[Variable]:
-    if host.ca_bundle is not None:
+    if host.system.ca_bundle is not None:
         yield from _lead_to_authorities(_ALL_AUTHORITIES[:2], host, "certificate authorities")
-    if host.company is not None and host.company.sources:
-        reason = f"certificate authorities, with those of {', '.join(host.company.sources)}"
+    if host.network.company is not None and host.network.company.sources:
+        reason = f"certificate authorities, with those of {', '.join(host.network.company.sources)}"
         every = (
             _ALL_AUTHORITIES
-            if host.company.bundle
+            if host.network.company.bundle
             else tables_environment.ADDED_AUTHORITIES
-            if host.company.named
+            if host.network.company.named
             else ()
         )
-        yield from _lead_to_authorities(dict.fromkeys((*every, *host.company.told)), host, reason)
+        yield from _lead_to_authorities(dict.fromkeys((*every, *host.network.company.told)), host, reason)
 
 
 def _lead_to_authorities(names: Iterable[str], host: Host, reason: str) -> Iterable[Variable]:
-    told, named = (host.company.told, host.company.named) if host.company is not None else ((), b"")
+    told, named = (
+        (host.network.company.told, host.network.company.named) if host.network.company is not None else ((), b"")
+    )
     for name in names:
         added = name in tables_environment.ADDED_AUTHORITIES and name not in told
-        if added and not named and not host.held_secrets:
+        if added and not named and not host.secrets.held:
             continue
         path = tables_inside.NAMED_AUTHORITIES_INSIDE if added else tables_inside.CA_BUNDLE_INSIDE
         yield Variable(name, path, "claudebox", reason)

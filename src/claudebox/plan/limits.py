@@ -7,7 +7,7 @@ from claudebox.plan.records import GroupLimits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.settings.records import LimitRequest
 
 
@@ -16,7 +16,7 @@ def plan_group(limits: LimitRequest, host: Host) -> GroupLimits | None:
     controllers = limits.controllers(host.uid)
     if not controllers:
         return None
-    group = host.control_group
+    group = host.machine.control_group
     if group is None or group.problem:
         names = {"cpu": "`--cpus`", "memory": "`--memory`", "pids": "`--pids` of root"}
         flags = " and ".join(names[name] for name in controllers)

@@ -9,8 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.host.gather import Host
-    from claudebox.host.records import Leak
+    from claudebox.host.records import Host, Leak
     from claudebox.settings.records import Policy
 
 
@@ -24,13 +23,13 @@ _SOCKET = "a socket: who answers it is outside"
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     """Return a row per file that is shown with harmless values; what the host has stays as it is."""
     if policy.submounts == "mask":
-        for row in host.submounts:
+        for row in host.project.submounts:
             yield Mount(
                 row.path, "empty" if row.directory else "mask", f"a mount of the host ({row.kind})", role="masked"
             )
     if not policy.masks_secrets:
         return
-    for leak in host.leaks:
+    for leak in host.project.leaks:
         reason = "a masked copy: the same with fake values"
         content, pinned = leak.masked, leak.identity
         yield Mount(leak.path, "copy", reason, content=content, mode=0o644, pinned=pinned, role="masked")
@@ -38,19 +37,19 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Name files and lines, never values."""
-    if host.submounts:
-        named = list_some([f"{row.path} ({row.kind})" for row in host.submounts], _FILES)
+    if host.project.submounts:
+        named = list_some([f"{row.path} ({row.kind})" for row in host.project.submounts], _FILES)
         if policy.submounts == "mask":
             yield f"mounts of the host below the project are empty inside: {named}"
         else:
             yield f"mounts of the host below the project come along: {named}; `--submounts mask` hides them"
-    if host.leaks_note:
-        yield f"the search for secrets in the project: {host.leaks_note}"
+    if host.project.leaks_note:
+        yield f"the search for secrets in the project: {host.project.leaks_note}"
 
 
 def find_exposed(host: Host) -> tuple[str, ...]:
     """Return the files that hold secrets, each with its lines."""
-    return tuple(_place(leak, host.workdir.real) for leak in host.leaks)
+    return tuple(_place(leak, host.workdir.real) for leak in host.project.leaks)
 
 
 def _place(leak: Leak, workdir: str) -> str:
@@ -66,7 +65,7 @@ def mask_sockets(policy: Policy, host: Host, rows: Iterable[Mount]) -> Iterable[
     table = {row.dest: row for row in rows}
     permitted = {request.dest for request in policy.mounts if policy.unsafe_mounts and not request.untrusted}
     binds = [row for row in table.values() if row.kind in ("bind", "ro-bind") and row.dest not in permitted]
-    for path in host.sockets:
+    for path in host.sockets.paths:
         for row in binds:
             if f"{path}/".startswith(f"{row.source}/"):  # a protected file may be a socket itself
                 dest = row.dest + path[len(row.source) :]
@@ -79,9 +78,9 @@ def mask_sockets(policy: Policy, host: Host, rows: Iterable[Mount]) -> Iterable[
 
 def socket_warnings(host: Host) -> Iterable[str]:
     """Name the sockets of the host that are masked."""
-    for path in host.sockets[:_SOCKETS]:
+    for path in host.sockets.paths[:_SOCKETS]:
         yield f"{path} is a socket of the host; it is masked inside"
-    if len(host.sockets) > _SOCKETS:
-        yield f"{len(host.sockets) - _SOCKETS} more sockets of the host are masked inside"
-    if host.sockets_note:
-        yield host.sockets_note
+    if len(host.sockets.paths) > _SOCKETS:
+        yield f"{len(host.sockets.paths) - _SOCKETS} more sockets of the host are masked inside"
+    if host.sockets.note:
+        yield host.sockets.note

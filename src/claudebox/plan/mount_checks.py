@@ -14,8 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.host.gather import Host
-    from claudebox.host.records import Destination, Hidden, Identity, PathFact
+    from claudebox.host.records import Destination, Hidden, Host, Identity, PathFact
     from claudebox.plan.records import Kind
     from claudebox.settings.records import MountRequest, Policy
 
@@ -29,7 +28,7 @@ _HINT_PROJECT = "no project can ask for that; if you want it, say it yourself wi
 
 def hidden_by(fact: PathFact, host: Host) -> Hidden | None:
     """Return the hidden place that this path would show."""
-    for hidden in host.hidden:
+    for hidden in host.places.hidden:
         if fact.identity in hidden.fact.lineage or (
             hidden.fact.identity in fact.lineage and not _is_copy(fact, hidden)
         ):
@@ -57,7 +56,7 @@ def check_workdir(host: Host) -> None:
     problem = why_no_project(host.workdir, host)
     if problem:
         raise ClaudeboxError(problem, hint="change to the directory of a project")
-    barrier = host.barrier
+    barrier = host.project.barrier
     if barrier.path and not barrier.entered:
         raise ClaudeboxError(
             f"`{barrier.path}` belongs to {barrier.owner}, and root cannot enter it in a sandbox, "
@@ -69,13 +68,13 @@ def check_workdir(host: Host) -> None:
 def why_no_project(fact: PathFact, host: Host) -> str:
     """Return why a directory cannot be a project, or the repository of one."""
     name = f"`{fact.path}`"
-    for place in host.not_projects:
+    for place in host.places.not_projects:
         if fact.identity == place.identity:
             return f"{name} is no project: everything in it would be writable"
-    if fact.identity in host.home_fact.lineage:
+    if fact.identity in host.places.home.lineage:
         return f"{name} contains your home: everything in it would be writable"
-    excepted = any(place.identity in fact.lineage for place in host.beneath_after_all)
-    for place in host.not_beneath:
+    excepted = any(place.identity in fact.lineage for place in host.places.beneath_after_all)
+    for place in host.places.not_beneath:
         if place.identity in fact.lineage and not excepted:
             return f"{name} belongs to the system (`{place.path}`)"
     hidden = hidden_by(fact, host)
@@ -88,7 +87,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
         return
     ground = _survey(policy, host)
     for request in policy.mounts:
-        fact = host.sources[request.source]
+        fact = host.mounted.sources[request.source]
         lineage = fact.lineage
         if fact.kind not in ("directory", "file"):
             _check_kind(request, fact)
@@ -103,7 +102,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
             if fact.kind == "socket" or lineage[0] in ground.over_hidden or not ground.barred.isdisjoint(lineage):
                 _check_source(request, fact, ground)
             if request.writable:
-                _check_repositories(request, host.destinations[request.dest])
+                _check_repositories(request, host.mounted.destinations[request.dest])
         _check_dest(request, fact, ground, host)
         kind: Kind = "bind" if request.writable else "ro-bind"
         yield Mount(request.dest, kind, f"asked for with {request.origin}", fact.real, "asked", lineage[0])
@@ -164,26 +163,26 @@ class _Ground(Value):
 
 
 def _survey(policy: Policy, host: Host) -> _Ground:
-    hidden = [(row.fact.lineage, f"`{row.fact.path}` ({row.why})") for row in reversed(host.hidden)]
-    over_hidden = dict.fromkeys(host.home_fact.lineage, "your home")
+    hidden = [(row.fact.lineage, f"`{row.fact.path}` ({row.why})") for row in reversed(host.places.hidden)]
+    over_hidden = dict.fromkeys(host.places.home.lineage, "your home")
     for lineage, what in hidden:
         over_hidden.update(dict.fromkeys(lineage, what))
     reserved = {*_RESERVED, f"{host.home}/.claude"}
-    if host.repository and host.repository.common_dir:
-        reserved.add(host.repository.common_dir)
+    if host.git.repository and host.git.repository.common_dir:
+        reserved.add(host.git.repository.common_dir)
     own = (("/tmp", "/tmp"), ("/etc", "/etc"), (host.workdir.real, "project"), (host.home, "home"))
     first = {lineage[0]: what for lineage, what in hidden if lineage}
-    system = {row.lineage[0]: f"`{row.path}`" for row in host.not_beneath if row.lineage and row.path != "/etc"}
+    system = {row.lineage[0]: f"`{row.path}`" for row in host.places.not_beneath if row.lineage and row.path != "/etc"}
     return _Ground(
         hidden=first,
         over_hidden=over_hidden,
         system=system,
         barred=frozenset((*first, *system)),
-        excepted=frozenset(row.lineage[0] for row in host.beneath_after_all if row.lineage),
+        excepted=frozenset(row.lineage[0] for row in host.places.beneath_after_all if row.lineage),
         reserved=frozenset(reserved),
         over_reserved=frozenset(path for place in reserved for path in _upward(place)),
         over_own={path: what for place, what in own for path in _upward(place)},
-        etc=frozenset(path for path, _, _ in host.etc),
+        etc=frozenset(path for path, _, _ in host.system.etc),
         mounts={request.dest: request for request in policy.mounts},
         places={},
     )
@@ -225,7 +224,7 @@ def _check_dest(request: MountRequest, fact: PathFact, ground: _Ground, host: Ho
         what = ground.over_own[dest]
         raise ClaudeboxError(f"{name} would cover the {what} of the sandbox", hint="choose another with `SRC:DEST`")
     for where in place.shown:
-        _check_stand(name, where, fact, host.destinations[dest])
+        _check_stand(name, where, fact, host.mounted.destinations[dest])
     if place.moved:
         raise ClaudeboxError(f"{name} lies in `{place.moved}`, which is another mount", hint="choose another")
 
@@ -236,7 +235,7 @@ def _find_place(directory: str, ground: _Ground, host: Host) -> _Place:
     shown = [f"`{path}`" for path in above if path in ground.etc][:1]
     if host.workdir.real in above:
         shown = ["the project"]
-    elif host.opt and "/opt" in above:
+    elif host.system.opt and "/opt" in above:
         shown = ["/opt"]
     moved = ""
     for other in (ground.mounts[path] for path in above if path in ground.mounts):
@@ -269,7 +268,12 @@ def _check_stand(name: str, where: str, fact: PathFact, on_host: Destination) ->
 
 def is_visible(fact: PathFact, host: Host) -> bool:
     """Return whether this is inside already, with the system or the project."""
-    roots = (("/usr", host.usr), ("/opt", host.opt), ("/nix/store", bool(host.store)), (host.workdir.real, True))
+    roots = (
+        ("/usr", host.system.usr),
+        ("/opt", host.system.opt),
+        ("/nix/store", bool(host.system.store)),
+        (host.workdir.real, True),
+    )
     return any(present and covers(root, fact.real) for root, present in roots)
 
 

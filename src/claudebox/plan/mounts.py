@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.settings.records import Policy
 
 
@@ -43,7 +43,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
 
 def _kernel(policy: Policy, host: Host) -> Iterable[Mount]:
     yield Mount("/proc", "proc", "processes of the sandbox alone")
-    for path in host.kernel_settings:
+    for path in host.machine.kernel_settings:
         yield Mount(path, "ro-bind", "settings of the kernel: root could change them even from inside", path)
     yield Mount("/dev", "dev", "null, zero, random, tty, pts")
     yield Mount(
@@ -55,24 +55,30 @@ def _kernel(policy: Policy, host: Host) -> Iterable[Mount]:
 def _skeleton(host: Host) -> Iterable[Mount]:
     for dest in ("/etc", "/run", "/run/claudebox", "/run/user"):  # bwrap makes parents that only their owner can enter
         yield Mount(dest, "dir", "skeleton of the system")
-    yield Mount(GATE, "file", "waits until claudebox has examined the sandbox", content=GATES[host.machine], mode=0o555)
+    yield Mount(
+        GATE,
+        "file",
+        "waits until claudebox has examined the sandbox",
+        content=GATES[host.machine.architecture],
+        mode=0o555,
+    )
 
 
 def _system(policy: Policy, host: Host) -> Iterable[Mount]:
-    if host.store:
-        yield Mount("/nix/store", "ro-bind", "programs of Nix", host.store)
-    if host.usr:
+    if host.system.store:
+        yield Mount("/nix/store", "ro-bind", "programs of Nix", host.system.store)
+    if host.system.usr:
         yield Mount("/usr", "ro-bind", "programs of the system", "/usr")
-    for root, target in host.roots:
+    for root, target in host.system.roots:
         if target:
             yield Mount(root, "symlink", "programs of the system", target)
         else:
             yield Mount(root, "ro-bind", "programs of the system", root)
-    if host.opt:
+    if host.system.opt:
         yield Mount("/opt", "ro-bind", "programs of the system", "/opt")
-    for link, target in host.store_links:
+    for link, target in host.system.store_links:
         yield Mount(link, "symlink", "scripts expect it here", target)
-    for path, why in host.masked:
+    for path, why in host.system.masked:
         # A sandbox inside must mount /proc anew, which the kernel permits only where nothing covers a part of it.
         if not path.startswith("/proc/"):  # programs read it, and some end if they may not: for them it is empty
             yield Mount(path, "copy", why, mode=0o444, role="masked")
@@ -90,7 +96,7 @@ def _containers(policy: Policy, host: Host) -> Iterable[Mount]:
 
 
 def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
-    shell = "/bin/bash" if host.bash else "/bin/sh"
+    shell = "/bin/bash" if host.system.bash else "/bin/sh"
     accounts = {0: ("root", "/root"), 65534: ("nobody", "/"), host.uid: (host.user, host.home)}
     groups = {0: "root", 65534: "nogroup", host.gid: host.user if host.gid else "root"}
     passwd = "".join(f"{name}:x:{uid}:{host.gid if uid == host.uid else uid}:{name}:{home}:{shell}\n"
@@ -101,13 +107,15 @@ def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
         ("group", os.fsencode(group)),
         ("nsswitch.conf", _NSSWITCH),
         ("hostname", HOSTNAME.encode() + b"\n"),
-        ("hosts", _HOSTS + _aliases(host) + host.etc_hosts),
+        ("hosts", _HOSTS + _aliases(host) + host.network.etc_hosts),
         ("resolv.conf", network_plan.resolv_conf(policy, host)),
     ):
         yield Mount(f"/etc/{name}", "file", "made by claudebox", content=content, mode=0o644)
-    visible = tuple(root for root, present in (("/usr/", host.usr), ("/nix/store/", host.store)) if present)
-    for path, real, reason in host.etc:
-        if path == "/etc/ssl/certs" and not host.usr:
+    visible = tuple(
+        root for root, present in (("/usr/", host.system.usr), ("/nix/store/", host.system.store)) if present
+    )
+    for path, real, reason in host.system.etc:
+        if path == "/etc/ssl/certs" and not host.system.usr:
             continue  # made below: a link into the store could not be filled
         if real.startswith(visible):
             yield Mount(path, "symlink", reason, real)
@@ -122,23 +130,23 @@ def _aliases(host: Host) -> bytes:
 
 def _ca_bundle(host: Host) -> Iterable[Mount]:
     """Make the bundle appear at one place, wherever the host has it (SAND-13)."""
-    company = host.company
-    if company is not None and company.named and not host.held_secrets:
+    company = host.network.company
+    if company is not None and company.named and not host.secrets.held:
         reason = "certificate authorities that you named"
         yield Mount(NAMED_AUTHORITIES_INSIDE, "file", reason, content=company.named, mode=0o644)
-    if host.held_secrets:
+    if host.secrets.held:
         yield from _session_bundle(host)
     elif company is not None and company.bundle:
         reason = "certificate authorities, with those that you named for single programs"
         for dest in _bundle_places(host):
             yield Mount(dest, "copy", reason, content=company.bundle, mode=0o644)
-    elif host.ca_bundle is not None:
+    elif host.system.ca_bundle is not None:
         seen = next((dest for dest in _bundle_places(host) if dest != CA_BUNDLE_INSIDE), "")
-        kind, source = ("symlink", seen) if seen else ("ro-bind", host.ca_bundle.real)  # a link costs bwrap less
+        kind, source = ("symlink", seen) if seen else ("ro-bind", host.system.ca_bundle.real)  # a link costs bwrap less
         yield Mount(CA_BUNDLE_INSIDE, kind, "certificate authorities", source)  # type: ignore[arg-type]
     else:
         return
-    if not host.usr:  # NixOS: the directory is full of links that lead nowhere inside
+    if not host.system.usr:  # NixOS: the directory is full of links that lead nowhere inside
         for name in ("ca-certificates.crt", "ca-bundle.crt"):
             yield Mount(f"/etc/ssl/certs/{name}", "symlink", "certificate authorities", CA_BUNDLE_INSIDE)
 
@@ -154,16 +162,20 @@ def _session_bundle(host: Host) -> Iterable[Mount]:
 def _bundle_places(host: Host) -> Iterable[str]:
     """Return where a bundle of our own stands: at our place, and over the one where programs look by default."""
     dests = [CA_BUNDLE_INSIDE]
-    for path, real, _ in host.etc if host.ca_bundle is not None else ():
-        if host.ca_bundle is not None and host.ca_bundle.real.startswith(f"{real}/") and not real.startswith("/usr/"):
-            dests.append(path + host.ca_bundle.real[len(real) :])
+    for path, real, _ in host.system.etc if host.system.ca_bundle is not None else ():
+        if (
+            host.system.ca_bundle is not None
+            and host.system.ca_bundle.real.startswith(f"{real}/")
+            and not real.startswith("/usr/")
+        ):
+            dests.append(path + host.system.ca_bundle.real[len(real) :])
     return dict.fromkeys(dests)
 
 
 def _home(policy: Policy, host: Host) -> Iterable[Mount]:
-    login = policy.credential if host.git_token else None
+    login = policy.credential if host.secrets.git_token else None
     proxy = ""
-    if host.company is not None and host.company.git_proxy:
+    if host.network.company is not None and host.network.company.git_proxy:
         proxy = network_plan.git_proxy(policy, host)
     config = git_plan.user_config(host, (login.host, GIT_HELPER) if login else ("", ""), proxy)
     yield Mount(f"{host.home}/.gitconfig", "file", "your name for commits, and how git behaves", content=config,
@@ -173,12 +185,12 @@ def _home(policy: Policy, host: Host) -> Iterable[Mount]:
 def _project(host: Host) -> Iterable[Mount]:
     project = host.workdir
     row = Mount(project.real, "bind", "the project", project.real, pinned=project.identity, role="project")
-    yield row.replace(kind="ro-bind") if host.only_read else row
+    yield row.replace(kind="ro-bind") if host.project.only_read else row
 
 
 def plan_spelling(host: Host, rows: Iterable[Mount]) -> Iterable[Mount]:
     """Return a link where the user's shell sees the project through one; never in what belongs to the host."""
-    table, path = {row.dest: row.kind for row in rows}, host.linked
+    table, path = {row.dest: row.kind for row in rows}, host.project.linked
     if not path or any(f"{dest}/".startswith(f"{path}/") for dest in table):
         return
     above = os.path.dirname(path)

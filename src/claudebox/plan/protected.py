@@ -16,8 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.host.gather import Host
-    from claudebox.host.records import Guarded
+    from claudebox.host.records import Guarded, Host
     from claudebox.settings.records import Policy
 
 
@@ -30,15 +29,18 @@ def settle(policy: Policy, host: Host) -> Host:
     listing = policy.program == "client" and not policy.command and policy.words[:1] == (claude.MCP,)
     missing = (row for row in _closed(policy, host) if (row.kind, row.name) == ("missing", tables_paths.SERVERS))
     would_fail = listing and claude.MCP_LISTING.intersection(policy.words[1:2]) and any(missing)
-    if host.writable and not would_fail:
+    if host.project.writable and not would_fail:
         return host
     inside = host.workdir.real.rstrip("/") + "/"
-    mounted = tuple(row for row in host.guarded if not f"{row.path}/".startswith(inside))
+    mounted = tuple(row for row in host.project.guarded if not f"{row.path}/".startswith(inside))
     guarded = (
-        *(row.replace(parents=()) for row in host.guarded if row.kind != "missing" and row not in mounted),
+        *(row.replace(parents=()) for row in host.project.guarded if row.kind != "missing" and row not in mounted),
         *mounted,
     )
-    return host.replace(only_read=True, guarded=guarded, held=(), worktrees=None, empty_submodules=(), empty_git="")
+    return host.replace(
+        project=host.project.replace(only_read=True, guarded=guarded, held=(), worktrees=None),
+        git=host.git.replace(empty_submodules=(), empty=""),
+    )
 
 
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
@@ -49,15 +51,15 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
         covered = (guarded.kind, guarded.stub) == ("missing", "directory")
         source = guarded.path
         if covered:
-            around = host.worktrees is not None and host.worktrees.path.startswith(f"{guarded.path}/")
+            around = host.project.worktrees is not None and host.project.worktrees.path.startswith(f"{guarded.path}/")
             source = f"{host.instance.cover}-worktrees" if around else host.instance.cover
         pinned, stub = guarded.identity, guarded.stub
         yield Mount(guarded.path, "ro-bind", reason, source, pinned=pinned, role="protected", stub=stub)
     yield from _ignored(closed, host)
     # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
-    held = (row for row in host.guarded if row.kind == "held" and row.name not in _opened(policy))
+    held = (row for row in host.project.guarded if row.kind == "held" and row.name not in _opened(policy))
     pins = {path: identity for guarded in (*closed, *held) for path, identity in guarded.parents}
-    pins.update((row.path, row.identity) for row in host.held)
+    pins.update((row.path, row.identity) for row in host.project.held)
     taken = {guarded.path for guarded in closed}
     for path, identity in pins.items():
         if path not in taken and not _beneath(path, taken, _reopened(host)):
@@ -66,20 +68,20 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
 
 def _ignored(closed: tuple[Guarded, ...], host: Host) -> Iterator[Mount]:
     """Tell git inside to ignore what the user ignores, and stubs: `stash -u` would fail to remove empty directories."""
-    project = host.repository.root if host.repository is not None else host.workdir.real
-    roots = [root.rstrip("/") for root in (project, *(row.root for row in host.more_repositories))]
+    project = host.git.repository.root if host.git.repository is not None else host.workdir.real
+    roots = [root.rstrip("/") for root in (project, *(row.root for row in host.mounted.repositories))]
     rows = [row.path for row in closed if (row.kind, row.stub) == ("missing", "directory") and "\n" not in row.path]
     patterns = dict.fromkeys(path[len(root) :] for root in roots for path in rows if path.startswith(f"{root}/"))
-    if patterns or host.git_user.ignored:
+    if patterns or host.git.user.ignored:
         escaped = ("".join(f"\\{char}" if char in "\\*?[ " else char for char in pattern) for pattern in patterns)
         content = "".join(f"{pattern}/\n" for pattern in escaped).encode("utf-8", "surrogateescape")
-        own = host.git_user.ignored
+        own = host.git.user.ignored
         separated = own + b"\n" if own and not own.endswith(b"\n") else own
         path = f"{host.home}/.config/git/ignore"
         yield Mount(path, "file", "what git ignores", content=separated + content, mode=0o644, role="project")
-    if host.git_user.attributes:
+    if host.git.user.attributes:
         path = f"{host.home}/.config/git/attributes"
-        yield Mount(path, "file", "attributes of git", content=host.git_user.attributes, mode=0o644, role="project")
+        yield Mount(path, "file", "attributes of git", content=host.git.user.attributes, mode=0o644, role="project")
 
 
 def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:
@@ -95,15 +97,15 @@ def is_closed(policy: Policy, host: Host, path: str) -> bool:
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Say what is open, and what cannot be closed."""
-    if host.barrier.path:
-        owner = host.barrier.owner
+    if host.project.barrier.path:
+        owner = host.project.barrier.owner
         yield f"the project belongs to {owner}, and root can only read it inside; start claudebox as {owner} instead"
-    elif not host.writable:
-        hint = "; `chmod u+w .` makes it writable" if host.owned else ""
+    elif not host.project.writable:
+        hint = "; `chmod u+w .` makes it writable" if host.project.owned else ""
         yield f"{host.workdir.real} cannot be written by you: the agent can read the project and not change it{hint}"
     for request in policy.allow:
         yield f"{request.origin} {request.name}: the agent can change it, and the host's tools obey it"
-    for guarded in host.guarded:
+    for guarded in host.project.guarded:
         if guarded.name in _opened(policy):
             continue
         if guarded.kind == "link":
@@ -119,7 +121,7 @@ def _closed(policy: Policy, host: Host) -> Iterator[Guarded]:
     opened = _opened(policy)
     rows = [
         guarded
-        for guarded in host.guarded
+        for guarded in host.project.guarded
         if guarded.name not in opened
         and (guarded.kind == "present" or (guarded.kind == "missing" and guarded.stub != "none"))
     ]
@@ -129,7 +131,7 @@ def _closed(policy: Policy, host: Host) -> Iterator[Guarded]:
 
 def _reopened(host: Host) -> str:
     """Return the directory in something protected that is writable all the same."""
-    return host.worktrees.path if host.worktrees is not None else ""
+    return host.project.worktrees.path if host.project.worktrees is not None else ""
 
 
 def _beneath(path: str, others: set[str], reopened: str = "") -> bool:

@@ -12,8 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.host.gather import Host
-    from claudebox.host.records import PathFact
+    from claudebox.host.records import Host, PathFact
     from claudebox.settings.records import Policy
 
 
@@ -85,7 +84,7 @@ def _drop(host: Host, fact: PathFact) -> Mount:
     from claudebox.plan import mount_checks
 
     hidden = mount_checks.hidden_by(fact, host) if fact.real != fact.path else None
-    if hidden is not None or fact.identity in host.home_fact.lineage:
+    if hidden is not None or fact.identity in host.places.home.lineage:
         raise ClaudeboxError(f"`{fact.path}` leads to `{fact.real}`, which stays hidden", hint="remove the link")
     reason = "files that you want to show to the agent"
     return Mount(fact.path, "ro-bind", reason, fact.real, pinned=fact.identity, role="asked")
@@ -94,7 +93,9 @@ def _drop(host: Host, fact: PathFact) -> Mount:
 def find_scratch(policy: Policy, host: Host) -> str:
     """Return the directory on disk for the home and /tmp: where asked for, or where memory would hold little."""
     limited = policy.limits is not None and policy.limits.scratch
-    on_disk = policy.scratch == "disk" or (policy.scratch == "auto" and host.memory // 4 < _LITTLE and not limited)
+    on_disk = policy.scratch == "disk" or (
+        policy.scratch == "auto" and host.machine.memory // 4 < _LITTLE and not limited
+    )
     return f"{host.instance.directory}/scratch/{host.session}" if on_disk else ""
 
 
@@ -105,7 +106,7 @@ def size_of(policy: Policy, host: Host, part: int) -> int:
 
 def share_memory(host: Host, part: int) -> int:
     """Return a part of the memory; each tmpfs would take half of it unless told otherwise (H09)."""
-    return max(_SMALLEST, host.memory // part)
+    return max(_SMALLEST, host.machine.memory // part)
 
 
 def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.host.tools import Browsers, Devices, Node
     from claudebox.settings.records import Policy
 
@@ -41,21 +41,21 @@ def _caches(policy: Policy) -> dict[str, str]:
 
 
 def _toolchains(host: Host) -> Iterator[Mount]:
-    if host.toolchains is None:
+    if host.tools.toolchains is None:
         return
-    for name, dest, fact in host.toolchains.programs:
+    for name, dest, fact in host.tools.toolchains.programs:
         hidden = mount_checks.hidden_by(fact, host)
         if hidden is not None:
             raise ClaudeboxError(f"toolchain `{name}`: `{dest}` would expose `{hidden.fact.path}` ({hidden.why})")
-        if fact.identity in host.home_fact.lineage:
+        if fact.identity in host.places.home.lineage:
             raise ClaudeboxError(f"toolchain `{name}`: `{dest}` leads to your home")
         if not mount_checks.covers(host.workdir.real, dest):  # a project that is a toolchain is visible already
             yield Mount(
                 dest, "ro-bind", f"programs of toolchain {name}", fact.real, pinned=fact.identity, role="toolchain"
             )
-    for path in host.toolchains.without:
+    for path in host.tools.toolchains.without:
         yield Mount(path, "empty", "nothing that programs need", role="toolchain")
-    for link, target in host.toolchains.links:
+    for link, target in host.tools.toolchains.links:
         yield Mount(link, "symlink", "leads to a program of a toolchain", target, role="toolchain")
 
 
@@ -132,7 +132,7 @@ def _gpu(host: Host, found: Devices) -> Iterator[Mount]:
         if _is_visible(fact.real, host) or fact.kind != "directory":
             continue
         hidden = mount_checks.hidden_by(fact, host)
-        if hidden is None and fact.identity not in host.home_fact.lineage:
+        if hidden is None and fact.identity not in host.places.home.lineage:
             reason = "libraries of a driver"
             yield Mount(fact.path, "ro-bind", reason, fact.real, pinned=fact.identity, role="device")
 
@@ -157,7 +157,12 @@ def _warnings(policy: Policy, found: Devices) -> Iterator[str]:
 
 
 def _is_visible(path: str, host: Host) -> bool:
-    roots = (("/usr", host.usr), ("/lib", host.usr), ("/opt", host.opt), ("/nix/store", bool(host.store)))
+    roots = (
+        ("/usr", host.system.usr),
+        ("/lib", host.system.usr),
+        ("/opt", host.system.opt),
+        ("/nix/store", bool(host.system.store)),
+    )
     return any(present and mount_checks.covers(root, path) for root, present in roots)
 
 

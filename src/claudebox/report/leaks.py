@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.plan.records import Plan
 
     Form = tuple[bytes, str, bool]
@@ -80,10 +80,10 @@ def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
     for name, value in host.environ.items():
         if value not in inside and looks_secret(name, value):
             yield name, value
-    for secret in host.held_secrets:
+    for secret in host.secrets.held:
         yield secret.env, secret.value
-    if host.login.known:
-        yield from tokens(host.login.path)
+    if host.agent.login.known:
+        yield from tokens(host.agent.login.path)
 
 
 def tokens(path: str) -> Iterator[tuple[str, str]]:

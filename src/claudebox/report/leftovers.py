@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.git.disarm import Disarmed
-    from claudebox.host.gather import Host
-    from claudebox.host.records import Guarded, Identity
+    from claudebox.host.records import Guarded, Host, Identity
     from claudebox.plan.records import Plan
     from claudebox.report.changes import Report
     from claudebox.settings.records import Policy
@@ -72,14 +71,14 @@ class Scope(Value):
 
 def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
     """Return the scope of a session that is about to begin."""
-    repository = host.repository
-    ours = (*((repository, *repository.nested) if repository is not None else ()), *host.more_repositories)
+    repository = host.git.repository
+    ours = (*((repository, *repository.nested) if repository is not None else ()), *host.mounted.repositories)
     # Other directories that the user lets the agent write to.
     asked = {row.source for row in plan.mounts if row.kind == "bind" and row.role == "asked"}
     roots = {host.workdir.real: repository.common_dir if repository is not None else ""}
     for root in sorted(asked):
         if os.path.isdir(root):
-            roots.setdefault(root, next((row.common_dir for row in host.more_repositories if row.root == root), ""))
+            roots.setdefault(root, next((row.common_dir for row in host.mounted.repositories if row.root == root), ""))
     pins = {row.source: row.pinned for row in plan.mounts if row.kind == "bind"}  # what bwrap was made to mount
     beginnings = (
         snapshot.begin(root, (own,), pins.get(root), listing=root != host.workdir.real or plan.undo is None)
@@ -93,7 +92,7 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
         tuple((root, own, at) for (root, own), at in zip(roots.items(), beginnings, strict=True)),
         any(request.name == GIT for request in policy.allow),
         # Where something is left to be disarmed, nothing counts as the user's own.
-        host.nested if not unfinished else (),
+        host.git.nested if not unfinished else (),
     )
     return share(scope, host.instance.state)
 

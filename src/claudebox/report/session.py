@@ -19,7 +19,7 @@ from claudebox.tables.secrets import looks_secret
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.git.disarm import Disarmed
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.plan.records import Plan
     from claudebox.report.changes import Report
     from claudebox.report.leaks import Result
@@ -50,7 +50,9 @@ class SessionReport:
         leftovers.catch_up(host.instance, (host.workdir.real, *tops), self.record, leftovers.PATIENCE)
         scope = leftovers.describe(plan, policy, host)
         stubs = frozenset(stub.path for stub in plan.stubs)
-        self._leftovers = leftovers.Leftovers(scope, host.instance, host.guarded, stubs, session=self.record.name)
+        self._leftovers = leftovers.Leftovers(
+            scope, host.instance, host.project.guarded, stubs, session=self.record.name
+        )
         self._unlooked = leftovers.Unlooked(scope, host.instance, self.record.name)
         self._start: dict[str, Plain] = {
             "program": policy.program,
@@ -95,7 +97,7 @@ class SessionReport:
             ending.step("what was disarmed", self._warn_of_disarmed)
         ending.step("the session log", self.record.close)
         is_client = self._policy.program == "client" and not self._policy.command
-        if is_client and not self._host.login.known:
+        if is_client and not self._host.agent.login.known:
             from claudebox.agent import report as agent_report
 
             ending.step("a login that was made inside", lambda: agent_report.offer(self._host.instance))
@@ -218,7 +220,7 @@ class SessionReport:
 
     def _has_values(self) -> bool:
         """Return whether there is anything that could be found."""
-        if self._host.login.known or self._host.held_secrets:
+        if self._host.agent.login.known or self._host.secrets.held:
             return True
         inside = {row.value for row in self._plan.variables}
         return any(value not in inside and looks_secret(name, value) for name, value in self._host.environ.items())

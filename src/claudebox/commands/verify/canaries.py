@@ -23,7 +23,7 @@ from claudebox.base.errors import ClaudeboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
 
 
 _ADD_KEY = {"x86_64": 248, "aarch64": 217}
@@ -184,5 +184,5 @@ def _own_addresses() -> list[str]:
 def with_canaries(facts: Host, canaries: Canaries) -> Host:
     """Return the same facts with other credentials and values: the user's own have no business in a test."""
     held = {name: canaries.credential for name in claude.CREDENTIALS if facts.environ.get(name)}
-    login = facts.login.replace(path=canaries.login) if facts.login.usable else facts.login
-    return facts.replace(environ={**facts.environ, **held}, login=login)
+    login = facts.agent.login.replace(path=canaries.login) if facts.agent.login.usable else facts.agent.login
+    return facts.replace(environ={**facts.environ, **held}, agent=facts.agent.replace(login=login))

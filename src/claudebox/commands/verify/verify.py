@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from claudebox.commands.rehearsal import Examined
-    from claudebox.host.gather import Host
+    from claudebox.host.records import Host
     from claudebox.plan.records import Plan
     from claudebox.run.prepare import Prepared
     from claudebox.session import Planned, Values
@@ -174,16 +174,16 @@ def _with_probe(planned: Planned, canaries: Canaries) -> Plan:
 
 
 def _python(facts: Host) -> str:
-    candidates = ["/usr/bin/python3"] if facts.usr else []
+    candidates = ["/usr/bin/python3"] if facts.system.usr else []
     own = os.path.realpath(sys.executable)
-    if facts.store and own.startswith("/nix/store/"):
+    if facts.system.store and own.startswith("/nix/store/"):
         candidates.append(own)
     return next((path for path in candidates if os.access(path, os.X_OK)), "")
 
 
 def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) -> dict[str, object]:
     asked = {row.source for row in plan.mounts if row.role == "asked"}
-    hidden = [row.fact for row in facts.hidden if row.fact.identity and row.fact.real not in asked]
+    hidden = [row.fact for row in facts.places.hidden if row.fact.identity and row.fact.real not in asked]
     reached = plan.policy.tier.shared
     return {
         "token": canaries.token[::-1],
@@ -205,7 +205,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         "no_credential": "there is no key and no login here, or it enters because you want it to",
         "broker": claude.API_SOCKET,
         "placeholder": claude.PLACEHOLDER,
-        "login": f"{claude.LOGIN_INSIDE}/store/.credentials.json" if facts.login.known else "",
+        "login": f"{claude.LOGIN_INSIDE}/store/.credentials.json" if facts.agent.login.known else "",
         "sockets": canaries.sockets,
         "masked": canaries.masked if masks else "",
         "abstract": canaries.abstract if plan.scoped or not reached else "",
@@ -218,7 +218,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         "writable": [row.dest for row in plan.mounts if row.writable],
         "protected": [row.dest for row in plan.mounts if row.role == "protected"],
         "workdir": plan.workdir,
-        "project": plan.workdir if facts.writable else "",
+        "project": plan.workdir if facts.project.writable else "",
         "nix": "" if plan.nix is None else "told" if plan.nix.explicit and plan.nix.kind == "daemon" else plan.nix.kind,
     }
 
