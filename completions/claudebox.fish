@@ -7,7 +7,7 @@ complete -c claudebox -l detach -d 'start the session in the background; it surv
 complete -c claudebox -l new -x -d 'start an agent in a worktree and on a branch of this name; resumes it if it exists'
 complete -c claudebox -l from -x -d 'with --new: the branch, tag or commit to start from (default: HEAD)'
 complete -c claudebox -l copy -r -d 'with --new: copy this ignored path of the project into the worktree, or none; repeatable (default: node_modules and .venv)'
-complete -c claudebox -l finish -d '--finish NAME: show what an agent did, ask, and remove its worktree; the branch stays. --finish NAME merge or rebase merges it first'
+complete -c claudebox -l finish -d '--finish NAME: show what an agent did, ask, and remove its worktree; the branch stays'
 complete -c claudebox -l drop -d '--drop NAME: show what would be lost, ask, and remove an agent\'s worktree and branch'
 complete -c claudebox -l attach -d '--attach [NAME]: show a background session on this terminal; Ctrl+Z leaves it'
 complete -c claudebox -l sessions -d 'list sessions: state, age, memory, cost, project, last line'

@@ -26,9 +26,6 @@ TABLES = ("agent.claude", "network.tiers")  # data of a feature, which every lay
 MEETINGS = ("host.gather", "plan.compose", "run.sidecars", "session")
 # What still imports upwards. Only ever shorten this list.
 KNOWN: dict[str, set[str]] = {
-    "many.detach": {"cli"},
-    "many.finish": {"commands.git_import"},
-    "many.new": {"commands.git_import"},
     "nix.facts": {"nix.daemon"},
     "run.host_guard": {"git.sidecar"},
 }

@@ -7,12 +7,11 @@ import os
 import sys
 
 from claudebox.base import console
-from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError, describe_failure
+from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import keep_owner_rights, list_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import NoReturn
 
     from claudebox.settings.layers import Layer, Settings
@@ -26,21 +25,7 @@ def main() -> int:
     """Run claudebox with the arguments of this process and return the exit status."""
     _ensure_standard_descriptors()
     keep_owner_rights()
-    return guarded(lambda: _run(sys.argv[1:], dict(os.environ)))
-
-
-def guarded(action: Callable[[], int]) -> int:
-    """Do what returns an exit status; a failure becomes a line and a status."""
-    try:
-        return action()
-    except ClaudeboxError as error:
-        console.report(error)
-        return error.status
-    except KeyboardInterrupt:
-        return DECLINED
-    except (OSError, MemoryError) as error:
-        console.report(describe_failure(error))
-        return FAILED
+    return console.run_guarded(lambda: _run(sys.argv[1:], dict(os.environ)))
 
 
 def entry() -> NoReturn:

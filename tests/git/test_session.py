@@ -131,7 +131,7 @@ def test_manual_waits_for_the_command(user_repository):
     imported = box.claudebox("--import")
     assert (imported.returncode, imported.stderr.split(" ")[:3]) == (0, ["claudebox:", "git:", "main"])
     assert sh(box, "git log -1 --format=%s; git status --porcelain") == "inside\n"
-    assert "nothing has to be brought back" in box.claudebox("--import").stderr
+    assert "nothing to import" in box.claudebox("--import").stderr
 
 
 def test_ask_shows_and_asks(user_repository):

@@ -22,14 +22,14 @@ PROMISES = [
 DRIVER = """
 import json, os, sys
 sys.path.insert(0, {source!r})
-from claudebox.commands import examined
+from claudebox.commands import rehearsal
 from claudebox.commands.verify import verify
 from claudebox.settings.layers import parse_arguments
 from claudebox.run import prepare, terminal
 from claudebox.plan import explain
 from claudebox.plan.records import Mount, Variable
 from claudebox.network.records import AllowedDomain
-from claudebox.tables import agent
+from claudebox.agent import claude
 HOME = os.environ["HOME"]
 NOTHING = bytes.fromhex("060000000000ff7f")  # a filter that allows everything
 def spec(plan):
@@ -54,7 +54,7 @@ def as_they_are(plan):
     terminal._carry = lambda descriptors, filtered: None
     return plan
 environ = dict(os.environ)
-found = verify.examine(environ, examined.read_examined(parse_arguments(["--verify", *{flags!r}]), environ), {seam})
+found = verify.examine(environ, rehearsal.read_examined(parse_arguments(["--verify", *{flags!r}]), environ), {seam})
 print(json.dumps({{row.promise: [row.status, row.detail] for row in found}}))
 """
 
@@ -98,7 +98,7 @@ BREAKS = {
     "a hidden place is shown": Break("alter=lambda p: rows(p, more=[show(os.environ['HOME'] + '/.ssh')])", "hidden"),
     "a planted secret is shown": Break("alter=lambda p: rows(p, more=[show(spec(p)['secrets'][-1])])", "secrets"),
     "the host's login is shown": Break(
-        "alter=lambda p: changed(p, agent.LOGIN_INSIDE + '/store', kind='ro-bind', source=HOME + '/.claude')",
+        "alter=lambda p: changed(p, claude.LOGIN_INSIDE + '/store', kind='ro-bind', source=HOME + '/.claude')",
         "login",
     ),
     "what the broker holds enters as a variable": Break(

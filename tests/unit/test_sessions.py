@@ -6,7 +6,7 @@ import dataclasses
 import subprocess
 
 from claudebox.git.refs import IndexRow
-from claudebox.many import branch, sessions
+from claudebox.many import finish, sessions
 from claudebox.many.records import Agent, Records, boot_id, process_start
 from claudebox.many.tmux import Tmux
 from claudebox.many.worktrees import Copy
@@ -44,7 +44,9 @@ def test_what_an_agent_did_is_shown_by_danger_and_decoys_hide_nothing():
     row = IndexRow("100644", "1" * 40, "000000", "0" * 40)
     names = (*(f"{name}{number:02}/Makefile" for name in "ac" for number in range(20)), "b/conftest.py", "z/.envrc")
     changed = dict.fromkeys(sorted((*names, *(f"b{number:02}/conftest.py" for number in range(20)))), row)
-    lines = list(branch.lines(Copy("x", "/c/x", "/p"), branch.Work("1" * 40, (), changed, {}, ())))
+    lines = list(
+        finish.report(Copy("x", "/c/x", "/p"), finish.Work("1" * 40, [], changed, {}, *([] for _ in range(6))))
+    )
 
     said = [line for line in lines if "run or obeyed" in line]
     order = [text.rpartition("/")[2].split(" ")[0] for line in said for text in line.partition(": ")[2].split(", ")]

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 
-from claudebox.base import errors
+from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError, describe_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from claudebox.base.errors import ClaudeboxError
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 # Printable by Unicode's rules, and still able to reorder or hide what stands beside them.
@@ -135,6 +133,20 @@ def report(error: ClaudeboxError) -> None:
     write(lines)
 
 
+def run_guarded(action: Callable[[], int]) -> int:
+    """Run a command and return its exit status; a failure is reported and becomes a status."""
+    try:
+        return action()
+    except ClaudeboxError as error:
+        report(error)
+        return error.status
+    except KeyboardInterrupt:
+        return DECLINED
+    except (OSError, MemoryError) as error:
+        report(describe_failure(error))
+        return FAILED
+
+
 def warn(message: str) -> None:
     """Print a warning."""
     write([warning(message)])
@@ -167,7 +179,7 @@ def ask(question: str) -> bytes:
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        raise errors.ClaudeboxError("there is no terminal to ask on", hint="add `-y` to go on without asking") from None
+        raise ClaudeboxError("there is no terminal to ask on", hint="add `-y` to go on without asking") from None
     try:
         termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
         os.write(terminal, question.encode())

@@ -13,8 +13,8 @@ from claudebox.base import state as base_state
 from claudebox.base.console import clean, paint
 from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.base.files import open_beneath, read_at
-from claudebox.commands.git_import import find_tools
 from claudebox.git import facts as git_facts
+from claudebox.git.importer import find_tools
 from claudebox.host import programs
 from claudebox.host.machine import current_directory, current_home
 from claudebox.report import leftovers

@@ -12,6 +12,7 @@ import os
 import stat
 import time
 
+from claudebox.base import console
 from claudebox.base.console import shorten
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import list_names, real_path, write_all
@@ -25,16 +26,18 @@ from claudebox.git.adoption import Worktrees, open_below
 from claudebox.git.checkout import Checkout
 from claudebox.git.disarm import disarm_paths
 from claudebox.git.refs import HEADS, HEX, TAGS, Move, find_hidden, put, remote_names, render_updates, shorten_ref
-from claudebox.git.sandbox import GitError, Limits
+from claudebox.git.sandbox import GitError, Limits, Tools
 from claudebox.git.sides import own_side, own_side_writable, real_side
 from claudebox.git.state import Private, read_layout, stamp
+from claudebox.host import bubblewrap, programs
+from claudebox.plan import seccomp
 from claudebox.tables import paths as tables_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from claudebox.git.sandbox import Tools
+    from claudebox.base.state import Instance
     from claudebox.git.sides import Side
     from claudebox.git.state import Layout
     from claudebox.git.submodules import Changed
@@ -173,6 +176,7 @@ def describe_others(rows: dict[str, tuple[str, ...]]) -> list[str]:
 
 _MOMENT = 0.01  # seconds: more than the clock of a file system needs for the next time
 _ATTEMPTS = 3  # after the host moved something in the midst of an import
+_BY_HAND = Limits(seconds=3600.0, size=16 << 30)  # the user waits, and can interrupt
 AT_THE_END = Limits(seconds=240.0)  # nobody waits for ever; `--import` goes on for longer
 
 
@@ -219,6 +223,37 @@ def adopt(path: str, tools: Tools, session: str) -> dict[str, ImportResult]:
     if git_state.settled(path):
         adoption.forget_repository(path)
     return done
+
+
+def import_all(instance: Instance, tools: Tools) -> tuple[dict[str, ImportResult], bool]:
+    """Import everything pending in a project's state; return the results, and whether something failed."""
+    done: dict[str, ImportResult] = {}
+    failed = False
+    for path in private_directories(f"{instance.directory}/git"):
+        if not git_state.is_known(path):
+            continue
+        name = time.strftime("%Y%m%d-%H%M%S")
+        try:
+            with git_state.Alone(path) as final:
+                if not os.path.lexists(read_layout(path).common):
+                    done |= adopt(path, tools, name)
+                elif not git_state.settled(path):
+                    done |= finish(path, tools, name, limits=_BY_HAND, final=final)
+        except ClaudeboxError as error:
+            console.report(error)
+            failed = True
+    return done, failed
+
+
+def find_tools(path: tuple[str, ...], *, git_needed: bool = True) -> Tools:
+    """Return the programs that it takes to run git in a sandbox."""
+    found, program = bubblewrap.find_bwrap(path), programs.find_tool("git", path)
+    if found.problem:
+        raise ClaudeboxError(found.problem, hint=found.remedy)
+    if program is None and git_needed:
+        raise ClaudeboxError("git is not installed", hint="install the package `git`")
+    directories = (os.path.dirname(program or "/usr/bin/git"), "/usr/bin", "/bin")
+    return Tools(found.path, ":".join(directories), seccomp.build(os.uname().machine) or b"")
 
 
 class _Import:

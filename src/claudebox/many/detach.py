@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from claudebox import cli, session
+from claudebox import session
 from claudebox.base import console
 from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.base.files import PACKAGE, Closing, parse_object, read_small
@@ -205,7 +205,7 @@ def main() -> NoReturn:
         notifier.append(Notifier(agent.name, words, environ, claude, lambda: mark_begun(records, agent)))
         return session.run(flags, environ, notifier[0])
 
-    status = cli.guarded(play)
+    status = console.run_guarded(play)
     for told in notifier:
         told.tell(ENDED.format(status))
     agent, tmux = records.get(identifier) or agent, Tmux(state, environ)

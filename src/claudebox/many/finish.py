@@ -1,205 +1,193 @@
-"""`--finish NAME` and `--drop NAME`: the end of an agent's worktree. Nothing is merged or thrown away unseen."""
+"""`--finish NAME` and `--drop NAME`: show what an agent did in its worktree, then remove it.
+
+`--finish` keeps the branch, and keeps the worktree too while it holds anything that exists nowhere else.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass
 
 from claudebox.base import console, trees
 from claudebox.base import state as base_state
+from claudebox.base.console import clean, list_some, shorten
 from claudebox.base.errors import DECLINED, ClaudeboxError
-from claudebox.commands import git_import
-from claudebox.git.sandbox import GitError
+from claudebox.base.files import list_names, read_small
+from claudebox.git import importer
+from claudebox.git import state as git_state
+from claudebox.git.private import describe_layout
+from claudebox.git.refs import HEADS, REMOTES
+from claudebox.git.sandbox import GitError, GitSandbox
+from claudebox.git.sides import Side, own_side, parse_rows, real_side
+from claudebox.git.submodules import GITLINK
 from claudebox.host import programs
 from claudebox.host.machine import current_home
-from claudebox.many import branch, sessions, worktrees
+from claudebox.many import sessions, worktrees
 from claudebox.many.new import enter_project, plan_repository
 from claudebox.many.records import Records
 from claudebox.many.tmux import Tmux
 from claudebox.many.worktrees import Copies, Copy
-from claudebox.report import leftovers
+from claudebox.report import kinds, leftovers
+from claudebox.report.screen import fit
 from claudebox.run.live_sessions import Presence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.git.refs import Move
+    from collections.abc import Iterator
+
+    from claudebox.base.state import Instance
+    from claudebox.git.refs import IndexRow, Move
     from claudebox.git.sandbox import Tools
-    from claudebox.many.branch import Work
     from claudebox.plan.records import OwnGit
-    from claudebox.session import Planned
     from claudebox.settings.layers import Settings
 
 
+_MAX_COMMITS, _MAX_PATHS = 50, 12  # shown
+_MAX_WORKTREES = 10_000  # that the agent made inside
+_LINK = "120000"
+_STASH = "refs/stash"
+_REBUILT = ("node_modules", ".venv", "__pycache__")  # directories that tools can make again
+
+
 def run(flags: Settings, environ: dict[str, str]) -> int:
-    """Finish a copy, or drop it."""
+    """Run `--finish` or `--drop`."""
     verb = "finish" if flags.on("finish") else "drop"
-    words = flags.words
-    if not words:
+    if not flags.words:
         raise ClaudeboxError(f"`--{verb}` needs the name of an agent", hint="`claudebox --sessions` lists them")
-    way = words[1] if len(words) > 1 and verb == "finish" else ""
-    if way not in ("", *branch.WAYS) or len(words) > (2 if verb == "finish" else 1):
-        raise ClaudeboxError(
-            f"`--{verb}` does not know `{words[-1]}`", hint="`--finish NAME`, with `merge` or `rebase`"
-        )
+    name, *more = flags.words
+    if more:
+        hint = f"`claudebox --finish {shlex.quote(name)}`, then `git {more[0]} {shlex.quote(name)}`"
+        advise = verb == "finish" and more[0] in ("merge", "rebase")
+        raise ClaudeboxError(f"`--{verb}`: unexpected argument `{more[0]}`", hint=hint if advise else "")
     copies = Copies(current_home(environ))
-    if verb == "drop" and not copies.matching(words[0]):
+    if verb == "drop" and not copies.matching(name):
         return sessions.run(flags, environ)  # a session without a copy
-    copy = copies.find(words[0], enter_project(environ))
+    copy = copies.find(name, enter_project(environ))
     copies.require_idle(copy)
-    finishing = _Finishing(copies, copy, flags, environ)
+    removal = _Removal(copies, copy, flags, environ)
     try:
-        return finishing.finish(way) if verb == "finish" else finishing.drop()
+        return removal.finish() if verb == "finish" else removal.drop()
     except GitError as error:
         hint = "" if os.statvfs(copies.state).f_bavail else "free disk space"
-        raise ClaudeboxError(f"`{copy.path}`: {console.clean(str(error))}", hint=hint) from None
+        raise ClaudeboxError(f"`{copy.path}`: {clean(str(error))}", hint=hint) from None
     finally:
-        finishing.presence.leave()
+        removal.presence.leave()
 
 
-class _Finishing:
-    """One copy at its end."""
+class _Removal:
+    """Looking at one worktree and removing it."""
 
     def __init__(self, copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> None:
         self._copies, self._copy, self._flags, self._environ = copies, copy, flags, environ
         self.presence = Presence(copies.state)
         self._asking = not flags.on("yes")
-        self._drop = f"`claudebox --drop {shlex.quote(copy.name)}`"
-        self._unseen: list[tuple[str, str]] = []  # in the copy, and why
-        self._modules: list[tuple[OwnGit, OwnGit | None, str, list[Move]]] = []  # submodules with work of the agent
+        self._drop_hint = f"`claudebox --drop {shlex.quote(copy.name)}`"
+        self._unread: list[tuple[str, str]] = []  # paths in the worktree that could not be read, and why
+        self._modules: list[tuple[OwnGit, OwnGit | None, str, list[Move]]] = []  # submodules with the agent's commits
 
-    def finish(self, way: str) -> int:
-        """Show what was done, merge if asked for, offer to remove the worktree; the branch stays."""
+    def finish(self) -> int:
         copy = self._copy
-        self._require_project()
-        planned, source = plan_repository(copy.source, self._flags, self._environ)
-        # An agent could lead what is written to the checkout astray.
-        self.presence.claim(copy.path, *((source.worktree,) if way else ()))
-        tools = self._prepare()
-        merging = branch.Merging(planned, source, tools, copy.scratch, copy.name, way or "merge")
-        merged, problem = merging.prepare()
-        found = self._look(tools, planned, merged)
-        console.write(branch.lines(copy, found), descriptor=1)
-        if not found.tip:
-            raise ClaudeboxError(f"the repository has no branch `{copy.name}` any more", hint=self._drop)
-        if way:
-            if problem:
-                raise merging.refuse(problem)
-            console.note(f"{'merged' if way == 'merge' else 'rebased'}: {merging.bring_in(*merged)}")
-        if reasons := [*self._list_reasons(found), *self._bring_submodules(tools)]:
-            console.note(f"the worktree stays: {'; '.join(reasons)}; {self._drop}")
+        self.presence.claim(copy.path)
+        source, work = self._examine()
+        console.write(report(copy, work), descriptor=1)
+        if not work.tip:
+            raise ClaudeboxError(f"the branch `{copy.name}` no longer exists", hint=self._drop_hint)
+        if reasons := [*self._list_reasons(work), *self._bring_submodules()]:
+            console.note(f"the worktree stays: {'; '.join(reasons)}; {self._drop_hint}")
         elif self._asking and not console.confirm("Remove the worktree? The branch stays. [Y/n] ", default=True):
             return DECLINED
         else:
             self._remove(source)
-            console.note(f"the worktree is removed, the branch `{copy.name}` stays")
+            console.note(f"removed the worktree; `git merge {shlex.quote(copy.name)}` merges its branch")
         return 0
 
     def drop(self) -> int:
-        """Say what would be lost, and throw it away."""
         copy = self._copy
-        with contextlib.suppress(OSError):  # a full disk; it is looked at again before anything goes
+        with contextlib.suppress(OSError):  # a full disk; `_remove` checks again
             self.presence.claim(copy.path)
-        found = self._look_before_dropping()
-        if found is None:
-            console.write([f"{console.clean(copy.name)}: everything in {console.clean(copy.path)}"], descriptor=1)
-        if self._asking and not console.confirm("Throw this away? [y/N] ", default=False):
+        own = tip = None
+        try:
+            own, work = self._examine()
+            tip = work.tip
+            console.write(report(copy, work), descriptor=1)
+        except (ClaudeboxError, GitError, OSError) as error:  # dropping works even on a full disk
+            why = error.strerror if isinstance(error, OSError) else error
+            console.warn(f"the contents of the worktree could not be examined: {clean(str(why))}")
+            console.write([f"{clean(copy.name)}: everything in {clean(copy.path)}"], descriptor=1)
+        if self._asking and not console.confirm("Delete all of this? [y/N] ", default=False):
             return DECLINED
-        own = None
-        if os.path.isdir(copy.source):
-            _, own = plan_repository(copy.source, self._flags, self._environ)
+        if own is None and os.path.isdir(copy.source):
+            own = self._plan(copy.source)[0]
         self._remove(own)
-        if own is not None and found is not None and found.tip:
-            tools = git_import.find_tools(programs.search_path(self._environ, copy.source))
-            if worktrees.delete_branch(own, tools, copy, found.tip):
-                console.note(f"the worktree and the branch `{copy.name}` are removed")
-                return 0
-        console.note(f"the worktree is removed, the branch `{copy.name}` stays")
+        if own is not None and tip and worktrees.delete_branch(own, self._tools, copy, tip):
+            console.note(f"removed the worktree and the branch `{copy.name}`")
+        else:
+            console.note(f"removed the worktree; the branch `{copy.name}` stays")
         return 0
 
-    def _require_project(self) -> None:
+    def _examine(self) -> tuple[OwnGit, Work]:
+        """Import what a killed session left, then return the project's repository and the agent's work."""
         copy = self._copy
         if not os.path.isdir(copy.source):
             raise ClaudeboxError(
-                f"the project `{copy.source}` is gone or has moved; the worktree is as it was",
-                hint=f"the branch `{copy.name}` is in the repository, wherever that is now; move it back to finish",
+                f"the project `{copy.source}` was moved or deleted",
+                hint=f"move it back to finish; the branch `{copy.name}` is in its repository",
             )
-
-    def _look_before_dropping(self) -> Work | None:
-        """Show what would be lost, or say that it cannot be told: it is to go, even from a full disk."""
-        copy = self._copy
-        try:
-            self._require_project()
-            tools = self._prepare()
-            planned, _ = plan_repository(copy.source, self._flags, self._environ)
-            found = self._look(tools, planned)
-        except (ClaudeboxError, GitError, OSError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            console.warn(f"what is in the worktree cannot be told: {console.clean(str(why))}")
-            return None
-        console.write(branch.lines(copy, found), descriptor=1)
-        return found
-
-    def _look(self, tools: Tools, planned: Planned, merged: tuple[str, ...] = ()) -> Work:
-        """Look at everything in the worktree and in the agent's own git directories."""
-        copy = self._copy
-        examined, own = plan_repository(copy.path, self._flags, self._environ)
-        found = branch.look(copy, own, tools, self._instance, merged)
-        rows, sources = (worktrees.list_submodules(one.plan.git) for one in (examined, planned))
-        for place, path, moves in worktrees.find_submodule_work(copy, rows, sources, tools):
+        source, sources = self._plan(copy.source)
+        if not os.path.lexists(copy.path):
+            if not worktrees.restore_worktree(source, self._tools, copy):
+                raise ClaudeboxError(f"the worktree and the branch of `{copy.name}` are gone", hint=self._drop_hint)
+            console.note(f"restored the deleted worktree of `{copy.name}` from its branch")
+        self._read_everything()
+        leftovers.catch_up(self._instance, (copy.path,))
+        _, failed = importer.import_all(self._instance, self._tools)
+        if failed:
+            raise ClaudeboxError(f"the commits of `{copy.name}` could not be imported")
+        own, rows = self._plan(copy.path)
+        work = look(copy, own, self._tools, self._instance)
+        for place, path, moves in worktrees.find_submodule_work(copy, rows, sources, self._tools):
             self._modules.append((rows[place], sources.get(place), path, moves))
-        return replace(found, submodules=tuple(path for _, _, path, _ in self._modules))
+        work.submodules = [path for _, _, path, _ in self._modules]
+        return source, work
 
-    def _list_reasons(self, found: Work) -> list[str]:
-        """Return why a worktree cannot be removed without losing something."""
+    def _plan(self, directory: str) -> tuple[OwnGit, dict[str, OwnGit]]:
+        """Return the repository in a directory, and its submodules by place."""
+        planned, own = plan_repository(directory, self._flags, self._environ)
+        return own, worktrees.list_submodules(planned.plan.git)
+
+    def _read_everything(self) -> None:
+        """Open directories that the agent closed with chmod, and note what cannot be read."""
+        for _ in trees.walk(self._copy.path, self._unread, closed=trees.Closed(0.0)):
+            pass
+        for path, why in self._unread[:1]:
+            more = f" and {len(self._unread) - 1} more" if len(self._unread) > 1 else ""
+            console.warn(f"parts of the worktree cannot be read: {clean(path)} ({why}){more}")
+
+    def _list_reasons(self, work: Work) -> list[str]:
+        """Return why removing the worktree would lose something."""
         rows = (
-            ("not committed", found.uncommitted),
-            ("ignored by git", found.ignored),
-            ("only in the agent's own git directory", found.kept),
-            ("not to be looked at", [path for path, _ in self._unseen]),
+            ("not committed", work.uncommitted),
+            ("ignored by git", work.ignored),
+            ("only in the agent's own git directory", work.kept),
+            ("unreadable", [path for path, _ in self._unread]),
         )
-        return [
-            f"{what}: {console.list_some([console.clean(path) for path in paths], 3)}" for what, paths in rows if paths
-        ]
+        return [f"{what}: {list_some([clean(path) for path in paths], 3)}" for what, paths in rows if paths]
 
-    def _bring_submodules(self, tools: Tools) -> list[str]:
-        """Bring the agent's commits in submodules into those of the project; return what stays, and why."""
+    def _bring_submodules(self) -> list[str]:
+        """Import the agent's commits into the project's submodules; return which stay behind, and why."""
         reasons = []
         for row, source, path, moves in self._modules:
             why = "the project does not have it"
             if source is not None:
-                why = worktrees.bring_submodule(self._copy, row, source, moves, tools)
+                why = worktrees.bring_submodule(self._copy, row, source, moves, self._tools)
             if why:
-                reasons.append(f"commits in the submodule {console.clean(path)}: {why}")
+                reasons.append(f"commits in the submodule {clean(path)}: {why}")
             else:
-                names = ", ".join(move.name.removeprefix("refs/heads/") for move in moves)
-                console.note(f"commits of the submodule {console.clean(path)} are in yours: {console.clean(names)}")
+                names = ", ".join(move.name.removeprefix(HEADS) for move in moves)
+                console.note(f"imported commits of the submodule {clean(path)} as {clean(names)}")
         return reasons
-
-    @property
-    def _instance(self) -> base_state.Instance:
-        return base_state.locate(self._copies.home, self._copy.path)
-
-    def _prepare(self) -> Tools:
-        """Bring what a killed session has left into the repository, and open what hides something in the worktree."""
-        copy = self._copy
-        tools = git_import.find_tools(programs.search_path(self._environ, copy.source))
-        if not os.path.lexists(copy.path):
-            _, own = plan_repository(copy.source, self._flags, self._environ)
-            if not worktrees.restore_worktree(own, tools, copy):
-                raise ClaudeboxError(f"the worktree and the branch of `{copy.name}` are gone", hint=self._drop)
-            console.note(f"the worktree of `{copy.name}` was deleted: made again from its branch")
-        for _ in trees.walk(copy.path, self._unseen, closed=trees.Closed(0.0)):
-            pass
-        for path, why in self._unseen[:1]:
-            more = f" and {len(self._unseen) - 1} more" if len(self._unseen) > 1 else ""
-            console.warn(f"not everything in the worktree can be looked at: {console.clean(path)} ({why}){more}")
-        leftovers.catch_up(self._instance, (copy.path,))
-        _, failed = git_import.import_all(self._instance, tools)  # what came is shown as a whole
-        if failed:
-            raise ClaudeboxError(f"what was done in `{copy.name}` could not be brought together")
-        return tools
 
     def _remove(self, own: OwnGit | None) -> None:
         copy, records = self._copy, Records(self._copies.state)
@@ -213,3 +201,171 @@ class _Finishing:
         if own is not None:
             worktrees.forget(own, copy)
         self._copies.remove(copy)
+
+    @property
+    def _instance(self) -> Instance:
+        return base_state.locate(self._copies.home, self._copy.path)
+
+    @property
+    def _tools(self) -> Tools:
+        return importer.find_tools(programs.search_path(self._environ, self._copy.source))
+
+
+@dataclass
+class Work:
+    """What an agent did."""
+
+    tip: str
+    commits: list[str]  # on its branch and on no other
+    changed: dict[str, IndexRow]
+    links: dict[str, str]  # path and target of each changed link
+    uncommitted: list[str]
+    ignored: list[str]
+    rebuilt: list[str]  # ignored, but brought from the project or made again by tools
+    arrived: list[str]  # other branches and tags of the agent, now in the repository
+    kept: list[str]  # what exists only in the agent's own git directory
+    submodules: list[str]  # with commits that the project does not have
+
+
+def look(copy: Copy, own: OwnGit, tools: Tools, instance: Instance) -> Work:
+    """Return what was done in a worktree; `own` is its repository, `instance` holds the agent's git directories."""
+    layout = describe_layout(own)
+    stores = (word for store in layout.stores[1:] for word in ("--ro-bind", store, store))
+    mounts = ("--ro-bind", layout.common, layout.common, "--ro-bind", copy.path, copy.path, *stores)
+    environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": copy.path}
+    config = {f"{layout.common}/config": worktrees.plain_config(own.config)}
+    box = GitSandbox(tools, mounts, environ, copy.scratch, worktrees.LIMITS, config)
+    work = Work("", [], {}, {}, [], [], [], [], [], [])
+    with Side(box, layout, layout.git_dir) as side:
+        side.begin_refs()
+        side.read_refs()
+        work.tip = side.refs.get(copy.ref, "")
+        session = f"-{os.path.basename(layout.git_dir)}/"
+        work.arrived = [name for name in side.refs if "/claudebox/" in name and session in name]
+        if work.tip:
+            others = {value for name, value in side.refs.items() if name != copy.ref and "/claudebox/" not in name}
+            data = "".join(f"{value}\n" for value in (work.tip, *(f"^{value}" for value in sorted(others)))).encode()
+            log = box.git("log", "--stdin", "--format=%h %s", data=data).decode("utf-8", "surrogateescape")
+            work.commits = [row for row in log.split("\n") if row]
+            host = (box.ask("rev-parse", "-q", "--verify", "main-worktree/HEAD^{commit}") or b"").decode().strip()
+            bases = (box.ask("merge-base", "--all", work.tip, host or copy.base) or b"").decode().split()
+            for base in bases or [copy.base]:
+                found = box.git("diff", "--raw", "-z", "--no-renames", "--no-abbrev", base, work.tip)
+                work.changed |= {os.fsdecode(path): row for path, row in (parse_rows(found) or {}).items()}
+        work.links = {path: _read_link(box, row.oid) for path, row in work.changed.items() if row.mode == _LINK}
+        _read_status(box, copy, work)
+    for path in importer.private_directories(f"{instance.directory}/git"):
+        work.kept += _find_kept(path, tools)
+    return work
+
+
+def _read_status(box: GitSandbox, copy: Copy, work: Work) -> None:
+    for row in box.git("status", "--porcelain", "-z", "--no-renames", "--ignored").split(b"\0"):
+        path = os.fsdecode(row[3:])
+        if not row.startswith(b"!!"):
+            work.uncommitted += [path] * bool(row)
+            continue
+        plain = path.rstrip("/")
+        rebuilt = plain in copy.brought or os.path.basename(plain) in _REBUILT
+        rebuilt = rebuilt or os.path.isfile(f"{copy.path}/{plain}/CACHEDIR.TAG")
+        (work.rebuilt if rebuilt else work.ignored).append(path)
+
+
+def _find_kept(path: str, tools: Tools) -> Iterator[str]:
+    """Yield the branches, tags, stashes and detached commits that exist only in a private git directory."""
+    state = git_state.read_state(path)
+    layout = state.layout
+    if not layout.common or not git_state.is_known(path):
+        return
+    where = f" in the submodule {clean(layout.module)}" if layout.depth else ""
+    if not os.path.isdir(layout.common):  # the user has removed it
+        if not git_state.settled(path):
+            yield f"everything{where}, whose repository is gone"
+        return
+    with own_side(tools, path, layout, worktrees.LIMITS) as agent:
+        tips = _read_tips(agent, f"{path}/own", state.refs())
+    with real_side(tools, path, layout, worktrees.LIMITS, "finish") as real:
+        missing = set(worktrees.find_unreachable(real, set(tips.values())))
+    for name, value in tips.items():
+        if value in missing:
+            yield f"{shorten(name.removeprefix(HEADS), 80)}{where}"
+
+
+def _read_tips(agent: Side, own: str, before: dict[str, str]) -> dict[str, str]:
+    """Return what the agent's refs, stashes and heads lead to, by name; refs as they were `before` are left out."""
+    agent.begin_refs()
+    agent.read_refs()
+    rows = agent.box.git("for-each-ref", "--format=%(objectname) %(refname)").decode("utf-8", "surrogateescape")
+    refs = {name: value for value, _, name in (row.partition(" ") for row in rows.split("\n") if row)}
+    tips = {
+        name: value
+        for name, value in refs.items()
+        if before.get(name) != value and not name.startswith((REMOTES, "refs/claudebox/"))
+    }
+    # The agent wrote the files below: only what names an object that exists counts.
+    log = (read_small(f"{own}/logs/{_STASH}", limit=1 << 20) or b"").decode("ascii", "replace").split("\n")
+    stashes = ((*row.split(" ", 2), "", "")[1] for row in reversed(log) if row)
+    more = {f"stash@{{{number}}}": value for number, value in enumerate(stashes)}
+    heads = (f"{own}/worktrees/{name}/HEAD" for name in list_names(f"{own}/worktrees")[:_MAX_WORKTREES])
+    texts = [os.fsdecode(read_small(head, limit=4096) or b"").strip() for head in heads]
+    more |= {f"HEAD {value[:7]}": value for value in (agent.head()[1], *texts) if value}
+    more = {name: value for name, value in more.items() if agent.is_id(value)}
+    absent = set(agent.lacks(sorted(set(more.values()))))
+    tips |= {name: value for name, value in more.items() if value not in absent}
+    if any(name.startswith("stash@") for name in tips):
+        tips.pop(_STASH, None)
+    return tips
+
+
+def _read_link(box: GitSandbox, identifier: str) -> str:
+    try:
+        return os.fsdecode(box.git("cat-file", "blob", identifier)[:4096])
+    except GitError:
+        return "?"
+
+
+def report(copy: Copy, work: Work) -> Iterator[str]:
+    """Yield what an agent did, cleaned: deletions first, then what tools of the host would run."""
+    count = len(work.commits)
+    yield f"{copy.name}: {count} commit{'' if count == 1 else 's'}"
+    for commit in work.commits[:_MAX_COMMITS]:
+        yield f"  {shorten(commit, 160)}"
+    if count > _MAX_COMMITS:
+        yield f"  and {count - _MAX_COMMITS} more"
+    yield from _list_paths("deleted", [path for path, row in work.changed.items() if not int(row.mode, 8)])
+    found: dict[str, list[tuple[int, str, str]]] = {}  # kind -> rank, reason, path
+    for path, row in work.changed.items():
+        if not (mode := int(row.mode, 8)):
+            continue
+        kind = kinds.classify(path, mode, lambda path: _leads_out(path, work.links.get(path, "")))
+        kind = kinds.Kind("repository", path, "a submodule") if row.mode == GITLINK else kind
+        text = f"{fit(path)} ({clean(kind.why)})" if kind.why else fit(path)
+        found.setdefault(kind.name, []).append((kind.rank, kind.why, text))
+    for name, heading in kinds.HEADINGS.items():
+        yield from _list_paths(heading, _by_danger(found.get(name, [])))
+    yield from _list_paths("not committed", work.uncommitted)
+    yield from _list_paths("ignored by git", work.ignored)
+    yield from _list_paths("ignored by git, and can be made again", work.rebuilt)
+    arrived = [name.removeprefix(HEADS).removeprefix("refs/") for name in work.arrived]
+    yield from _list_paths("other branches and tags of the agent, in your repository", arrived)
+    yield from _list_paths("only in the agent's own git directory", work.kept)
+    yield from _list_paths("submodules with commits of the agent", work.submodules)
+
+
+def _by_danger(rows: list[tuple[int, str, str]]) -> list[str]:
+    """Return paths, the most dangerous first, and before all others one for each reason: many of one hide no other."""
+    firsts: dict[str, tuple[int, str, str]] = {}
+    for row in sorted(rows):
+        firsts.setdefault(row[1], row)
+    return [text for _, _, text in sorted(rows, key=lambda row: (row is not firsts[row[1]], row))]
+
+
+def _list_paths(heading: str, paths: list[str]) -> Iterator[str]:
+    if paths:
+        yield f"  {heading} ({len(paths)}): {list_some([clean(path) for path in paths], _MAX_PATHS)}"
+
+
+def _leads_out(path: str, target: str) -> str:
+    """Return where a link leads that leaves the project."""
+    place = os.path.normpath(os.path.join(os.path.dirname(path), target))
+    return target if target.startswith("/") or place.startswith("..") else ""

@@ -9,8 +9,8 @@ from dataclasses import replace
 from claudebox import session
 from claudebox.base import console, trees
 from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
-from claudebox.commands.git_import import find_tools
 from claudebox.git import facts as git_facts
+from claudebox.git.importer import find_tools
 from claudebox.host import programs
 from claudebox.host.machine import current_directory, current_home
 from claudebox.many import worktrees

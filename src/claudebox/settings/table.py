@@ -39,8 +39,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "finish", ("--finish",), "switch", "Agents",
-        "`--finish NAME`: show what an agent did, ask, and remove its worktree; the branch stays. "
-        "`--finish NAME merge` or `rebase` merges it first", runs="many.finish",
+        "`--finish NAME`: show what an agent did, ask, and remove its worktree; the branch stays", runs="many.finish",
     ),
     Setting("drop", ("--drop",), "switch", "Agents",
             "`--drop NAME`: show what would be lost, ask, and remove an agent's worktree and branch",
