@@ -26,7 +26,6 @@ TABLES = ("agent.claude", "network.tiers")  # data of a feature, which every lay
 MEETINGS = ("host.gather", "plan.compose", "run.sidecars", "session")
 # What still imports upwards. Only ever shorten this list.
 KNOWN: dict[str, set[str]] = {
-    "nix.facts": {"nix.daemon"},
     "run.host_guard": {"git.sidecar"},
 }
 CONVERTING = {"settings.domains": {"base.syscalls"}}  # `inet_pton`

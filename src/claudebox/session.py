@@ -61,7 +61,7 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
     """
     showing = flags.on("dry_run") or flags.on("explain")
     settings, files = read_settings(flags, environ, approve=None if showing else _approve)
-    planned = make_plan(settings, decide_policy(settings, environ), environ, asking=not showing, state=state)
+    planned = make_plan(settings, decide_policy(settings, environ), environ, state=state)
     if showing:
         from claudebox.plan import explain
 
@@ -74,10 +74,6 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
     prepared = prepare.prepare(plan)
     if notifier is None and not _ask(planned, files):
         return DECLINED
-    if host.nix is not None and host.nix.answer:
-        from claudebox.nix import packages
-
-        packages.remember_daemon(host.instance.state, host.nix.answer)
     values = fetch(planned, environ)
     prepare.check_project(prepared)  # after everything that takes its time
     freshness = None
@@ -165,19 +161,18 @@ def make_plan(
     policy: Policy,
     environ: dict[str, str],
     *,
-    asking: bool = True,
     searching: bool = True,
     state: str = "",
     pretend: Callable[[Host], Host] | None = None,
 ) -> Planned:
     """Look at the machine and decide everything about the sandbox; nothing of the user's is run, nothing is written.
 
-    `asking` permits to ask `nix`; not `searching`: nothing is started; an examination can `pretend` other facts.
+    Not `searching`: nothing is started; an examination can `pretend` other facts.
     """
     from claudebox.host import gather
     from claudebox.plan import compose
 
-    facts = gather.read_host(policy, environ, asking=asking, searching=searching, state=state)
+    facts = gather.read_host(policy, environ, searching=searching, state=state)
     if pretend is not None:
         facts = pretend(facts)
     return Planned(settings, policy, facts, compose.make_plan(policy, facts))

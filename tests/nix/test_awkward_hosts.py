@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from tests.conftest import ORDINARY_USER
-from tests.nix.conftest import installation
+
 
 GIT = ("git", "-c", "user.name=Alice", "-c", "user.email=alice@example.org", "-c", "protocol.file.allow=always")
 FLAKE = '{{ inputs.set.url = "path:{}"; outputs = {{ self, set }}: {{ inherit (set) devShells; }}; }}'

@@ -6,13 +6,13 @@ import contextlib
 import json
 import socket
 import threading
+import time
 
 import pytest
 from tests import hosts
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.network.tiers import TIERS, Tier
-from claudebox.nix import daemon
 from claudebox.nix import facts as nix_facts
 from claudebox.nix import plan as nix_plan
 from claudebox.nix.records import Daemon, Location, Nix, number
@@ -251,15 +251,58 @@ def test_a_configuration_of_the_user_says_nothing_about_the_daemon_of_the_machin
     (tmp_path / "system/nix.conf").write_text("sandbox = false\n")
     (tmp_path / "own").mkdir()
     (tmp_path / "own/nix.conf").write_text("sandbox = true\n")
-    monkeypatch.setattr(daemon, "_SYSTEM", str(tmp_path / "system"))
+    monkeypatch.setattr(nix_facts, "_CONFIGURATION", str(tmp_path / "system"))
 
     def asked(where: Location, directory: str) -> Daemon:
         environ = {"NIX_CONF_DIR": str(tmp_path / directory)}
-        return daemon.ask(where, "/usr/bin/nix", environ, str(tmp_path), asking=False)[0]
+        return nix_facts.read_daemon(where, "/usr/bin/nix", environ)
 
     assert "reads another" in asked(Location(), "own").problem
-    assert "has not been asked" in asked(Location(), "system").problem
-    assert "has not been asked" in asked(Location(socket="/srv/own/socket"), "own").problem
+    assert "does not answer" in asked(Location(), "system").problem
+    assert "does not answer" in asked(Location(socket="/srv/own/socket"), "own").problem
+
+
+@pytest.mark.parametrize(("lines", "told", "expected"), [
+    ("", "no", ("no", "true")),
+    ("sandbox = false\n", "no", ("no", "false")),
+    ("sandbox = false\nsandbox = true\n", "no", ("no", "false")),  # the worst counts, in whatever order
+    ("# sandbox = false\nsandbox = true # false\n", "no", ("no", "true")),
+    ("build-use-sandbox = relaxed\n", "yes", ("yes", "relaxed")),
+    ("sandbox = odd\n", "no", ("no", "unknown")),
+    ("include more.conf\n", "no", ("no", "false")),
+    ("!include missing.conf\ninclude nix.conf\n", "no", ("no", "true")),
+    ("trusted-users = *\n", "no", ("no", "true")),
+    ("", "unknown", ("no", "true")),
+    ("trusted-users = root\n", "unknown", ("no", "true")),
+    ("trusted-users = root *\n", "unknown", ("yes", "true")),
+    ("extra-trusted-users = @root nobody\n", "unknown", ("yes", "true")),
+])  # fmt: skip
+def test_configuration_tells_what_the_daemon_does_not(tmp_path, monkeypatch, lines, told, expected):
+    # proves NIXSEC-01, G01, G02
+    (tmp_path / "nix.conf").write_text(lines)
+    (tmp_path / "more.conf").write_text("sandbox = false\n")
+    monkeypatch.setattr(nix_facts, "ask_daemon", lambda _path: ("2.31.5", told))
+    monkeypatch.setattr(nix_facts, "_started", lambda _path: time.time())
+    monkeypatch.setattr("os.getuid", lambda: 65534)  # nobody
+
+    found = nix_facts.read_daemon(Location(socket="/own"), PROGRAM, {"NIX_CONF_DIR": str(tmp_path)})
+
+    assert (found.trusted, found.sandbox, found.problem) == (*expected, "")
+    monkeypatch.setattr(nix_facts, "_started", lambda _path: time.time() - 60)
+    found = nix_facts.read_daemon(Location(socket="/own"), PROGRAM, {"NIX_CONF_DIR": str(tmp_path)})
+    assert (found.trusted, found.sandbox) == ("unknown", "unknown")
+    assert "changed after it had started" in found.problem
+
+
+def test_the_version_of_the_client_is_that_of_its_store_path_or_of_the_daemon(tmp_path, monkeypatch):
+    monkeypatch.setattr(nix_facts, "ask_daemon", lambda _path: ("2.8.0", "no"))
+    where = Location(socket="/own")
+    for program, version in (
+        ("/nix/store/abc-nix-2.31.5/bin/nix", "2.31.5"),
+        ("/usr/bin/nix", "2.8.0"),
+        (PROGRAM, "2.8.0"),
+    ):
+        assert nix_facts.read_daemon(where, program, {"NIX_CONF_DIR": str(tmp_path)}).client == version
 
 
 @pytest.mark.parametrize("remote", [
@@ -303,11 +346,12 @@ def numbers(*values: int) -> bytes:
     (numbers(0x6478696F, 0x126, 6) + b"2.31.5\0\0" + numbers(1), "yes"),
     (numbers(0x6478696F, 0x126, 6) + b"2.31.5\0\0" + numbers(0), "unknown"),
     (numbers(0x6478696F, 0x122, 5) + b"2.8.0\0\0\0", "unknown"),
+    (numbers(0x6478696F, 0x120), "unknown"),
     (numbers(0x6478696F, 0x126, 1 << 60), None),
     (numbers(0x6478696F), None),
     (numbers(1, 0x126), None),
     (b"", None),
-], ids=["untrusted", "trusted", "silent", "old", "endless", "cut", "other", "mute"])  # fmt: skip
+], ids=["untrusted", "trusted", "silent", "old", "older", "endless", "cut", "other", "mute"])  # fmt: skip
 def test_a_daemon_is_asked_by_its_own_protocol(tmp_path, answer, expected):
     # proves NIXSEC-01, G01
     with socket.socket(socket.AF_UNIX) as server:
@@ -327,9 +371,9 @@ def test_a_daemon_is_asked_by_its_own_protocol(tmp_path, answer, expected):
         try:
             if expected is None:
                 with pytest.raises(OSError):
-                    daemon.trust(str(tmp_path / "socket"))
+                    nix_facts.ask_daemon(str(tmp_path / "socket"))
             else:
-                assert daemon.trust(str(tmp_path / "socket")) == expected
+                assert nix_facts.ask_daemon(str(tmp_path / "socket"))[1] == expected
         finally:
             thread.join(10)
 

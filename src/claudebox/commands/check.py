@@ -25,7 +25,6 @@ from claudebox.commands import rehearsal
 from claudebox.host import bubblewrap, machine, programs
 from claudebox.host import records as host_records
 from claudebox.network import uplink
-from claudebox.nix import daemon
 from claudebox.nix import facts as nix_facts
 from claudebox.nix import plan as nix_plan
 from claudebox.nix.records import Daemon, Nix
@@ -268,7 +267,7 @@ def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     program = nix_facts.find_program(path, machine.current_home(environ))
     known = Daemon(problem=where.problem)
     if program and not where.problem:
-        known, _ = daemon.ask(where, program, environ, "/nonexistent", asking=True)
+        known = nix_facts.read_daemon(where, program, environ)
     decision = nix_plan.decide_access(Policy("exec"), Nix(where, program, known))
     told = [f"the store {where.store} is visible inside, read-only", nix_plan.described(decision.replace(remedy=""))]
     if known.version:

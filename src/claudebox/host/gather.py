@@ -50,9 +50,9 @@ _NAMING = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, *SAME_AUTHORITIES)
 
 
 def read_host(
-    policy: Policy, environ: dict[str, str], *, asking: bool = True, searching: bool = True, state: str = ""
+    policy: Policy, environ: dict[str, str], *, searching: bool = True, state: str = ""
 ) -> Host:
-    """Look at the machine, and write nothing; `asking` permits to run `nix` for what its daemon would do.
+    """Look at the machine: nothing is written, and no program of the user is run.
 
     Without `searching` nothing is known of secrets and sockets in the project: for what starts no sandbox in it.
     """
@@ -66,7 +66,7 @@ def read_host(
     instance = base_state.locate(home, repository.main if repository else workdir.real, state)
     mounted = _find_mounted(policy, examiner, workdir.real, repository, home, environ, instance)
     git = _find_git(policy, examiner, workdir.real, repository, home, environ, instance, searching=searching)
-    nix = _find_nix(policy, environ, home, path, workdir.real, asking=asking)
+    nix = _find_nix(policy, environ, home, path, workdir.real)
     system = machine.find_system(examiner, environ, path, nix.location.store if nix else "")
     homes = [home] if account_home in ("", home) else [home, account_home]
     places = host_paths.find_places(examiner, home, homes, environ)
@@ -280,13 +280,13 @@ def _find_tools(
 
 
 def _find_nix(
-    policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str, *, asking: bool
+    policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str
 ) -> Nix | None:
     if not machine.has_nix(environ):
         return None
     from claudebox.nix import facts as nix_facts
 
-    return nix_facts.read_nix(policy, environ, home=home, path=path, workdir=workdir, asking=asking)
+    return nix_facts.read_nix(policy, environ, home=home, path=path, workdir=workdir)
 
 
 def _find_secrets(policy: Policy, environ: dict[str, str], home: str, workdir: str) -> Secrets:

@@ -85,7 +85,7 @@ def plan_project(flags: Settings, environ: dict[str, str]) -> Planned:
     """Return the plan of a simple command in the working directory, for what it says of git; nothing is run."""
     settings, _ = session.read_settings(flags, environ)
     policy = session.decide_policy(settings, environ).replace(program="exec", words=("true",), nix="off", **_NO_NETWORK)
-    return session.make_plan(settings, policy, environ, asking=False, searching=False)
+    return session.make_plan(settings, policy, environ, searching=False)
 
 
 def plan_repository(directory: str, flags: Settings, environ: dict[str, str]) -> tuple[Planned, OwnGit]:

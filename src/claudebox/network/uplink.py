@@ -1,12 +1,14 @@
-"""Which program can carry packets between sandbox and internet on this machine: found by trying, not by version."""
+"""The program that carries packets between sandbox and internet: which one works here, and its command line.
+
+Nothing is run to find out: a launch examines the machine before the user has agreed to anything.
+"""
 
 from __future__ import annotations
 
 import os
-import select
 
+from claudebox.base.files import read_small
 from claudebox.base.records import Value
-from claudebox.base.syscalls import signal
 from claudebox.host import programs
 
 TYPE_CHECKING = False
@@ -16,11 +18,10 @@ if TYPE_CHECKING:
 
 TUN = "/dev/net/tun"
 _INSTALL = "install the package `passt` (2024 or newer) or `slirp4netns`"
-_PATIENCE = 5000  # milliseconds
-# Options by which to tell versions of pasta apart. Without the first, it stalls uploads and spins as root; without the
-# second, it uploads over long distances at a third of the speed, which slirp4netns does not.
-_SOUND = ("--map-host-loopback", "none")
-_FAST = ("--splice-only",)
+# Options that tell versions of pasta apart. Without the first, it stalls uploads and spins as root; without the second,
+# it uploads over long distances at a third of the speed of slirp4netns.
+_SOUND, _FAST = b"map-host-loopback", b"splice-only"
+_PROGRAM_LIMIT = 16 << 20
 
 
 class Candidate(Value):
@@ -33,11 +34,11 @@ class Candidate(Value):
 
 
 def find_uplinks(path: Sequence[str], wanted: str = "auto") -> tuple[Candidate, ...]:
-    """Return the programs in the order of preference; the first without a problem is the one to use."""
+    """Return the programs in the order of preference, up to the first without a problem."""
     order = {
-        "auto": (("pasta", _FAST), ("slirp4netns", ()), ("pasta", _SOUND)),
+        "auto": (("pasta", _FAST), ("slirp4netns", b""), ("pasta", _SOUND)),
         "pasta": (("pasta", _SOUND),),
-        "slirp4netns": (("slirp4netns", ()),),
+        "slirp4netns": (("slirp4netns", b""),),
     }[wanted]
     found: list[Candidate] = []
     for name, option in order:
@@ -47,62 +48,33 @@ def find_uplinks(path: Sequence[str], wanted: str = "auto") -> tuple[Candidate, 
     return tuple(found)
 
 
-def _tunnel_problem() -> tuple[str, str]:
-    """Return what stops everybody from making a tap device, and the remedy."""
-    if not os.path.exists(TUN):
-        return f"there is no {TUN}", "`sudo modprobe tun`; in a container, hand the device in (docker: `--device`)"
-    if not os.access(TUN, os.R_OK | os.W_OK):
-        return f"{TUN} is closed to you", f"`sudo chmod 0666 {TUN}`, as most distributions have it"
-    return "", ""
-
-
-def _examine(name: str, path: str | None, option: tuple[str, ...]) -> Candidate:
+def _examine(name: str, path: str | None, option: bytes) -> Candidate:
     if path is None or not os.access(path, os.X_OK):
         return Candidate(name, problem=f"`{name}` is not installed", remedy=_INSTALL)
-    problem, remedy = _tunnel_problem()
-    if problem:
-        return Candidate(name, path, problem, remedy)
-    status = _run(path, (*option, "--version")) if option else 0
-    if status == 0:
-        return Candidate(name, path)
-    if status is None:
-        return Candidate(name, path, f"`{path}` does not answer", _INSTALL)
-    if status != 1:
-        return Candidate(name, path, f"`{path}` does not run (status {status})", _INSTALL)
-    flaw = "uploads slowly over long distances" if option == _FAST else "stalls uploads and spins as root"
-    return Candidate(name, path, f"`{path}` is too old: it {flaw}", _INSTALL)
-
-
-def _run(path: str, words: Sequence[str]) -> int | None:
-    """Run a program that says nothing to anybody; its status, or nothing if it hangs."""
-    quiet = [(os.POSIX_SPAWN_OPEN, descriptor, "/dev/null", os.O_RDWR, 0) for descriptor in (0, 1, 2)]
-    process = os.posix_spawn(path, (path, *words), {}, file_actions=quiet)
-    descriptor = os.pidfd_open(process)
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    answered = bool(poll.poll(_PATIENCE))
-    if not answered:
-        os.kill(process, signal.SIGKILL)
-    os.close(descriptor)
-    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    return status if answered else None
-
-
-# The command lines of the uplinks. Pure.
+    if not os.path.exists(TUN):
+        remedy = "`sudo modprobe tun`; in a container, pass the device in (docker: `--device`)"
+        return Candidate(name, path, f"there is no {TUN}", remedy)
+    if not os.access(TUN, os.R_OK | os.W_OK):
+        return Candidate(name, path, f"{TUN} is closed to you", f"`sudo chmod 0666 {TUN}`, the default of most systems")
+    content = read_small(path, limit=_PROGRAM_LIMIT, follow=True) or b""
+    if option not in content and content.startswith(b"\x7fELF"):  # a script that starts it says nothing of its version
+        flaw = "uploads slowly over long distances" if option == _FAST else "stalls uploads and spins as root"
+        return Candidate(name, path, f"`{path}` is too old: it {flaw}", _INSTALL)
+    return Candidate(name, path)
 
 
 DEVICE = "tap0"
 _MTU = 65520
-# What slirp4netns gives the sandbox by itself; pasta would give it the host's own addresses, which tell who it is.
+# The addresses of slirp4netns; pasta would copy the host's, which identify it.
 _ADDRESS4, _LENGTH4, _GATEWAY4 = "10.0.2.100", "24", "10.0.2.2"
 _ADDRESS6, _GATEWAY6 = "fd00::100", "fe80::2"
 
 
 def pasta(path: str, forwarder: str, holder: int, ready: str, *, ipv6: bool, root: bool) -> tuple[str, ...]:
-    """Return the words for pasta in the foreground; it writes its number to `ready` when packets flow.
+    """Return the command line of pasta, which writes its pid to `ready` when packets flow.
 
-    Every mapping is switched off by name: by default pasta splices the sandbox's loopback to the host's, and opens
-    on the host what listens inside (F11, F12). It polls the holder's namespace and ends with it.
+    Every mapping is switched off: by default pasta connects the sandbox's loopback to the host's, and opens ports on
+    the host for what listens inside (F11, F12). It ends with the holder's namespace.
     """
     return (
         path, "--foreground", "--quiet", "--config-net", "--ns-ifname", DEVICE,
@@ -117,7 +89,7 @@ def pasta(path: str, forwarder: str, holder: int, ready: str, *, ipv6: bool, roo
 
 
 def slirp4netns(path: str, holder: int, ready: int, end: int, *, ipv6: bool) -> tuple[str, ...]:
-    """Return the words for slirp4netns; it writes to one descriptor when packets flow, and ends when another closes."""
+    """Return the command line of slirp4netns, which writes to `ready` when packets flow and ends when `end` closes."""
     return (
         path, "--configure", f"--mtu={_MTU}", "--disable-host-loopback", "--enable-seccomp",
         *(("--enable-ipv6",) if ipv6 else ()),

@@ -14,7 +14,7 @@ from claudebox.base import console, syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import OPEN_DIRECTORY, Closing, replace_file
 from claudebox.base.state import open_state
-from claudebox.nix.records import DAEMON_CACHE, number
+from claudebox.nix.records import number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -192,12 +192,6 @@ def resolve(policy: Policy, nix: Nix, known: Packages, environ: dict[str, str], 
         if not any(f"{path}/bin" in directories for path in paths):
             console.warn(f"package {name} has no programs")
     return directories
-
-
-def remember_daemon(state: str, answer: bytes) -> None:
-    """Keep what the daemon said, so that it need not be asked at each launch."""
-    with Closing(open_state(state, "cache")) as directory:
-        replace_file(directory, DAEMON_CACHE, answer)
 
 
 def _directory(state: str, key: str) -> str:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 STORE = "/nix/store"
 STATE = "/nix/var/nix"
-DAEMON_CACHE = "nix-daemon"  # in ~/.claudebox/cache
 RELAY_PREFIX = "claudebox-relay-"  # of the directory of a relay
 
 
@@ -45,7 +44,6 @@ class Daemon(Value):
     client: str = ""  # of the program `nix`
     trusted: Trust = "unknown"
     sandbox: str = "unknown"  # of builders: true, false, relaxed
-    nixpkgs: str = ""  # the package set to which the machine's registry pins that name, if it does
     problem: str = ""  # why it is not known
 
     @property
@@ -80,7 +78,6 @@ class Nix(Value):
     path: tuple[str, ...] = ()  # where its programs are inside, if they are in the store
     nixpkgs: str = ""  # the package set, as a flake reference
     packages: Packages | None = None  # those that were asked for
-    answer: bytes = b""  # what the daemon said just now, to be kept when the user has agreed
     directory: str = ""  # of the socket of a relay, should there be one
     shell: str = ""  # what the project's dev shell is made of: flake.nix or shell.nix
 

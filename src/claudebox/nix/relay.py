@@ -16,7 +16,7 @@ from claudebox.base import process, syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing
 from claudebox.base.syscalls import socket
-from claudebox.nix import daemon
+from claudebox.nix.facts import ask_daemon
 from claudebox.nix.records import RELAY_PREFIX as PREFIX
 from claudebox.run.sidecars import Sidecar
 
@@ -86,7 +86,7 @@ class NixRelaySidecar(Sidecar):
                         f"the relay to the Nix daemon did not get ready within {_PATIENCE:.0f} seconds", hint=_HINT
                     )
         try:
-            said: str = daemon.trust(self._socket)
+            said: str = ask_daemon(self._socket)[1]
         except OSError as error:
             said = str(error)
         if said != "no":
