@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-
 import pytest
 from tests.conftest import ORDINARY_USER
-
 
 GIT = ("git", "-c", "user.name=Alice", "-c", "user.email=alice@example.org", "-c", "protocol.file.allow=always")
 FLAKE = '{{ inputs.set.url = "path:{}"; outputs = {{ self, set }}: {{ inherit (set) devShells; }}; }}'
@@ -67,24 +63,3 @@ def test_the_dev_shell_of_a_submodule_is_found(repository):
     result = repository.sh('hello "$FROM_SHELL"', flags=("--devshell",))
 
     assert result.stdout == "Hello, a value with blanks!\n", result.stderr
-
-
-def test_nix_is_found_in_a_profile_that_is_not_on_the_path(daemons, nix_boxes, ordinary_account, checkout):
-    """Only newer ones have a relay, so what is done for a trusted user tells which was found."""
-    # proves NIX-03
-    old = (
-        "(Nix) 2.8." in subprocess.run(["/usr/bin/nix", "--version"], capture_output=True, text=True, check=True).stdout
-    )
-    other = installation("2.26" if old else "2.8")
-    box = nix_boxes(daemons("2.26", trusted=("root", ORDINARY_USER)), ordinary_account)
-    box.program = f"{checkout}/bin/claudebox"  # nothing baked in
-    box.environ["PATH"] = f"{box.base}/nothing"
-    profile = box.mkdir(f"{box.home}/.nix-profile/bin")
-
-    control = box.claudebox("--check")
-    os.symlink(other.program(), f"{profile}/nix")
-    result = box.claudebox("--check")
-
-    assert ("through a relay" in control.stdout) == (not old), control.stdout + control.stderr
-    assert ("through a relay" in result.stdout) == old, result.stdout + result.stderr
-    assert "2.26" in result.stdout  # the daemon, which either of them has asked

@@ -261,7 +261,7 @@ def test_nothing_is_built_or_written_before_the_answer(watched):
             terminal.press(f"{answer}\r")
             assert terminal.prompt() == status
             assert bool(builds()) == (answer == "y")
-    assert {"nix", "cache"} <= set(os.listdir(state))
+    assert "nix" in os.listdir(state)
 
 
 def test_showing_builds_nothing(watched):

@@ -228,6 +228,19 @@ def test_store_and_socket_are_where_nix_finds_them(remote, store, socket_path):
     assert (found.store, found.socket) == (store, socket_path)
 
 
+def test_nix_is_found_in_a_profile_that_is_not_on_the_path(tmp_path):
+    # proves NIX-03
+    program = tmp_path / "store/nix"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert nix_facts.find_program((), str(tmp_path)) != str(program)
+    (tmp_path / ".nix-profile/bin").mkdir(parents=True)
+    (tmp_path / ".nix-profile/bin/nix").symlink_to(program)
+
+    assert nix_facts.find_program((), str(tmp_path)) == str(program)
+
+
 def test_a_directory_of_state_elsewhere_has_the_socket_too():
     # proves SAND-07
     assert nix_facts.find_nix({"NIX_STATE_DIR": "/srv/state"}).socket == "/srv/state/daemon-socket/socket"

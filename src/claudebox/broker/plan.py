@@ -264,7 +264,7 @@ def plan_injection(policy: Policy, host: Host) -> InjectConfig:
         inside=host.network.company.bundle if host.network.company is not None else b"",
         named=host.network.company.named if host.network.company is not None else b"",
         ranges=network_plan.closed_ranges(policy.addresses),
-        proxy=network_plan.tunnel_proxy(host.environ),
+        proxy=network_plan.usable_proxy(host.environ)[0],
         listeners=tuple((name, *place) for name, place, _ in _places(host)),
         passages=tuple((name, *place) for name, place, _ in _passages(policy, host)),
         environ=tuple(host.environ.items()) if any(row.source[:8] == "command:" for row in host.secrets.held) else (),

@@ -49,9 +49,7 @@ if TYPE_CHECKING:
 _NAMING = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, *SAME_AUTHORITIES)
 
 
-def read_host(
-    policy: Policy, environ: dict[str, str], *, searching: bool = True, state: str = ""
-) -> Host:
+def read_host(policy: Policy, environ: dict[str, str], *, searching: bool = True, state: str = "") -> Host:
     """Look at the machine: nothing is written, and no program of the user is run.
 
     Without `searching` nothing is known of secrets and sockets in the project: for what starts no sandbox in it.
@@ -279,9 +277,7 @@ def _find_tools(
     return found
 
 
-def _find_nix(
-    policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str
-) -> Nix | None:
+def _find_nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
     if not machine.has_nix(environ):
         return None
     from claudebox.nix import facts as nix_facts

@@ -38,11 +38,6 @@ class CompanyNetwork(Value):
     told: tuple[str, ...] = ()  # variables of programs that are to use all of the bundle
     upstream: bytes = b""  # as `bundle`, without what lies where an agent can write: the broker's
 
-    @property
-    def is_silent(self) -> bool:
-        """Return whether there is nothing of it but certificates."""
-        return not (self.problems or self.git_proxy)
-
 
 def read_company(
     environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str, workdir: str = ""

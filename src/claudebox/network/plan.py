@@ -1,4 +1,4 @@
-"""Policy + Host → the network part of the plan: namespaces, names, variables, and what to say about it."""
+"""Policy + Host → the network of a plan: resolver, uplink, listeners, proxies, variables, and what is shown of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from claudebox.network.facts import find_proxy, has_login
 from claudebox.network.records import AllowedDomain, Barred, Link, OpenedAddress, ProxyConfig, Ranges, Served
 from claudebox.plan.records import ENTRANCE, Fetched, Variable
 from claudebox.tables import inside
-from claudebox.tables.inside import PROXY_PORT
 from claudebox.tables.network import ALWAYS_BARRED, BARRED, OPEN6
 
 TYPE_CHECKING = False
@@ -21,29 +20,33 @@ if TYPE_CHECKING:
     from claudebox.settings.records import AddressRequest, Policy
 
 
-# Where both uplinks forward questions for names. Inside nothing else is at these addresses.
+# The addresses at which both uplinks forward DNS.
 _FORWARDER4, _FORWARDER6 = "10.0.2.3", "fd00::3"
-_HTTP = f"http://127.0.0.1:{inside.PROXY_PORT}"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Never socks5h: httpx, and with it the SDKs of Anthropic and OpenAI, fails at once where it is set.
-PROXY_VARIABLES = {
-    name: value
-    for upper, value in (
-        ("HTTP_PROXY", _HTTP), ("HTTPS_PROXY", _HTTP), ("ALL_PROXY", _HTTP), ("NO_PROXY", "localhost,127.0.0.1,::1"),
-    )
-    for name in (upper, upper.lower())
-}  # fmt: skip
+PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy")
+_BYPASS = ("NO_PROXY", "no_proxy")
+PROXY_VARIABLES = (*PROXIES, *_BYPASS)
+# Listeners in the sandbox's own network that the broker answers: the proxy, connections redirected to it, and DNS.
+_PROXY = Served("proxy", "stream", inside.PROXY_PORT)
+_REDIRECTED = Served("redirected", "stream", inside.REDIRECTED_PORT, redirected=True)
+_NAMES = Served("names", "datagram", inside.NAMES_PORT, redirected=True)
+_OTHER_PROXY_PORTS = (3130, 3131, 3132)
 _SHOWN = 8  # domains in the audit
 
 
+# Names.
+
+
 def resolv_conf(policy: Policy, host: Host) -> bytes:
-    """Return resolv.conf of the sandbox: the servers and search rules of the host, and nothing else of the file.
+    """Return resolv.conf of the sandbox: in tier `full`, servers and search rules of the host's and nothing else of it.
 
     In tier `inet` it is the forwarder alone: the host's server is in the LAN, and its search list tells where we are.
     """
     if policy.tier.listed:
         return b"nameserver 127.0.0.1\n"
     if policy.tier.uplink:
-        return f"nameserver {forwarder(host)}\n".encode()
+        return f"nameserver {_forwarder(host)}\n".encode()
     if not policy.tier.shared:
         return b""
     kept = [
@@ -54,95 +57,174 @@ def resolv_conf(policy: Policy, host: Host) -> bytes:
     return b"".join(line + b"\n" for line in kept)
 
 
-def forwarder(host: Host) -> str:
-    """Return the forwarder of the family in which the host asks: uplinks do not translate between the two."""
+def _forwarder(host: Host) -> str:
+    """Return the forwarder of the family that the host's servers have: uplinks do not translate between the two."""
     lines = (line.split() for line in host.network.resolv_conf.split(b"\n"))
     servers = [words[1] for words in lines if words[:1] == [b"nameserver"] and len(words) > 1]
     return _FORWARDER6 if servers and all(b":" in server for server in servers) else _FORWARDER4
 
 
 def aliases(host: Host) -> dict[str, str]:
-    """Return the loopback address inside at which the broker answers for each host of a secret.
-
-    Programs find it in /etc/hosts, so that none of them has to know of a proxy.
-    """
+    """Return the loopback address, in /etc/hosts, at which the broker answers inside for each host of a secret."""
     names = dict.fromkeys(name for secret in host.secrets.held for name, _ in secret.hosts)
     return {name: f"127.67.{66 + index // 250}.{1 + index % 250}" for index, name in enumerate(names)}
 
 
+# What connects a sandbox that has a network of its own.
+
+
+def plan_link(policy: Policy, host: Host) -> Link | None:
+    """Return what must be connected before the payload starts; raise if it cannot be."""
+    link = Link(host_ports=policy.host_ports, published=policy.published)
+    if policy.tier.listed:
+        return link.replace(served=(_PROXY, _REDIRECTED, _NAMES), redirect=_REDIRECTED.name)
+    if not policy.tier.uplink:
+        return link if link != Link() else None
+    uplinks = host.network.uplinks
+    usable = [candidate for candidate in uplinks if not candidate.problem]
+    if not usable:
+        problems = "; ".join(dict.fromkeys(candidate.problem for candidate in uplinks)) or "none was looked for"
+        remedies = dict.fromkeys(candidate.remedy for candidate in uplinks if candidate.remedy)
+        raise ClaudeboxError(
+            f"there is no usable uplink for `--network {policy.network}`: {problems}", hint="; ".join(remedies)
+        )
+    proxy, _ = usable_proxy(host.environ)
+    return link.replace(
+        program=usable[0].name,
+        path=usable[0].path,
+        forwarder=_forwarder(host),
+        ranges=closed_ranges(policy.addresses),
+        served=(_entrance(policy),) if proxy is not None else (),
+    )
+
+
+def closed_ranges(requests: tuple[AddressRequest, ...] = ()) -> Ranges:
+    """Return the ranges that are closed in the tiers `inet` and `allow`, and what the user opened in them."""
+    barred = (
+        *(Barred(prefix, reason, always=True) for prefix, reason in ALWAYS_BARRED),
+        *(Barred(prefix, reason) for prefix, reason in BARRED),
+    )
+    opened = tuple(OpenedAddress(row.prefix, row.port, row.origin) for row in requests)
+    return Ranges(barred, OPEN6, opened)
+
+
+# The proxy of the host.
+#
+# In tier `inet` it is mostly in the LAN, and a password of it never enters. So the broker listens inside (in tier
+# `full`: on the host's loopback, where a password is to be kept) and asks the real one. In tier `allow` the broker's
+# proxy is the only way out anyway, and goes through that of the host.
+
+
 def has_proxy(environ: dict[str, str]) -> bool:
-    """Return whether the variables of the host name a proxy."""
-    return any(environ.get(name, "").strip() for name in PROXY_VARIABLES if name.upper() != "NO_PROXY")
+    return any(environ.get(name, "").strip() for name in PROXIES)
 
 
-def _speaks_of_proxies(host: Host) -> bool:
-    return has_proxy(host.environ) or (host.network.company is not None and not host.network.company.is_silent)
+def usable_proxy(environ: dict[str, str]) -> tuple[HostProxy | None, str]:
+    """Return the proxy that the broker can ask for connections, and what is wrong with the one that is named."""
+    problem = ""
+    for scheme in ("https", "http"):
+        proxy, complaint = find_proxy(environ, scheme)
+        if proxy is not None and not proxy.tls:
+            return proxy, ""
+        secure = "HTTPS_PROXY of this machine is a https proxy, and is not used: connections take http alone"
+        problem = problem or (secure if proxy is not None else complaint)
+    return None, problem
+
+
+def plan_proxy(policy: Policy, host: Host) -> ProxyConfig | None:
+    """Return the configuration of the broker's proxy, where the sandbox needs one."""
+    proxy, _ = usable_proxy(host.environ)
+    if policy.tier.listed:
+        domains = tuple(AllowedDomain(row.name, row.origin) for row in policy.domains)
+        return ProxyConfig(domains, closed_ranges(policy.addresses), proxy)
+    if proxy is not None and policy.tier.uplink:
+        return ProxyConfig((), closed_ranges(policy.addresses), proxy, reach="internet")
+    if proxy is not None and policy.tier.shared and _with_login(host):
+        return ProxyConfig((), proxy=proxy, reach="everything")
+    return None
+
+
+def _entrance(policy: Policy) -> Served:
+    """Return the listener inside that leads to the host's proxy, on a port that the user has not given away."""
+    taken = (*policy.host_ports, *policy.published)
+    return _PROXY.replace(port=next(port for port in (_PROXY.port, *_OTHER_PROXY_PORTS) if port not in taken))
+
+
+def _with_login(host: Host) -> list[str]:
+    """Return the variables whose proxy has a login in it."""
+    return [name for name in PROXIES if has_login(host.environ.get(name, ""))]
 
 
 def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
-    """Yield the variables that lead programs to the proxy."""
+    """Yield the variables that lead programs to a proxy."""
+    environ = host.environ
+    proxy, _ = usable_proxy(environ)
     if policy.tier.listed:
-        for name, value in PROXY_VARIABLES.items():
-            yield Variable(name, value, "claudebox", "the way out, to the domains that are listed")
-    elif policy.tier.routed and _speaks_of_proxies(host):
-        yield from plan_proxy_variables(policy, host)
+        yield from _lead_to(_PROXY.port, _LOOPBACK, "the way out, to the domains that are listed")
+    elif policy.tier.uplink and proxy is not None:
+        bypass = tuple(dict.fromkeys((*proxy.bypass, *_LOOPBACK)))
+        yield from _lead_to(_entrance(policy).port, bypass, "the proxy of this machine")
+    elif policy.tier.shared and has_proxy(environ):
+        hidden = _with_login(host)
+        for name in PROXY_VARIABLES:
+            if name not in hidden and environ.get(name):
+                yield Variable(name, environ[name], "host", "the proxy of this machine")
+            elif name in hidden and proxy is not None:
+                reason = "the proxy of this machine; its password stays outside"
+                yield Variable(name, "the entrance of the broker", "claudebox", reason, fetched=Fetched(ENTRANCE))
+
+
+def _lead_to(port: int, bypass: tuple[str, ...], reason: str) -> Iterator[Variable]:
+    for name in PROXIES:
+        yield Variable(name, f"http://127.0.0.1:{port}", "claudebox", reason)
+    for name in _BYPASS:
+        yield Variable(name, ",".join(bypass), "claudebox", "not reached through the proxy")
+
+
+def git_proxy(policy: Policy, host: Host) -> str:
+    """Return the proxy that git alone is configured to use."""
+    company = host.network.company
+    value = company.git_proxy if company is not None else ""
+    return value if policy.tier.shared and not has_login(value) else ""
 
 
 def warnings(policy: Policy, host: Host, *, needed: str = "") -> Iterator[str]:
-    """Yield what is unusual about the network; `needed` is the host without which the client is lost."""
-    if _speaks_of_proxies(host):
-        yield from proxy_warnings(policy, host)
-    if not policy.tier.listed:
-        return
-    from claudebox.settings import domains as settings_domains
+    """Yield what is unusual about the network; the client needs the host `needed` to log in."""
+    if not policy.tier.isolated:
+        yield from _proxy_warnings(policy, host)
+    if policy.tier.listed and needed:
+        from claudebox.settings.domains import Permission, parse_domain
 
-    listed = settings_domains.Permission(
-        [settings_domains.parse_domain(row.name, row.origin) for row in policy.domains]
-    )
-    if needed and not listed.rule(needed, 443):
-        yield f"{needed} is not listed, so that the client cannot log in: add --allow-domain anthropic"
+        if not Permission(parse_domain(row.name, row.origin) for row in policy.domains).rule(needed, 443):
+            yield f"{needed} is not listed, so that the client cannot log in: add --allow-domain anthropic"
 
 
-def described(plan: Plan) -> Iterator[str]:
-    """Yield what a user should know about the network of a plan."""
-    link = plan.link
-    by = f", through {link.program}" if link is not None and link.program else ""
-    yield f"{plan.policy.network}: {plan.policy.tier.meaning}{by}"
-    proxy = _proxy(plan)
-    if proxy is not None:
-        names = [row.name for row in proxy.domains]
-        if proxy.reach == "listed":
-            yield f"domains: {list_some(names, _SHOWN) or 'none'}"
-        if proxy.proxy is not None:
-            kept = "; its password stays outside" if proxy.proxy.login else ""
-            yield f"through the proxy of this machine, {proxy.proxy}, which resolves the names{kept}"
-    opened = [place(row) for row in _opened(plan)]
-    if opened:
-        yield f"opened by --allow-address: {list_some(opened, _SHOWN)}"
-    if link is not None and link.host_ports:
-        yield f"reachable inside: localhost of this machine, port {_listed(link.host_ports)}"
-    if link is not None and link.published:
-        yield f"reachable from this machine: port {_listed(link.published)} of the sandbox, at localhost"
+def _proxy_warnings(policy: Policy, host: Host) -> Iterator[str]:
+    company = host.network.company
+    if company is not None:
+        yield from company.problems
+        unused = company.git_proxy and not git_proxy(policy, host)
+        if unused and not any(map(host.environ.get, PROXIES)):
+            yield "git's http.proxy is not used inside: set HTTPS_PROXY on the host, which counts in every tier"
+    proxy, problem = usable_proxy(host.environ)
+    if not policy.tier.shared:
+        if problem:
+            yield problem
+    elif _with_login(host) and proxy is None:
+        yield problem or "the proxy of this machine has a password, and is not used inside"
 
 
-def opened(plan: Plan) -> Iterator[str]:
-    """Yield what was opened one by one: domains, addresses, ports of the host, ports of the sandbox."""
-    proxy, link = _proxy(plan), plan.link
-    yield from (row.name for row in proxy.domains) if proxy is not None else ()
-    yield from map(place, _opened(plan))
-    if link is not None:
-        yield from (f"port {port} of this machine" for port in link.host_ports)
-        yield from (f"port {port} of the sandbox from outside" for port in link.published)
+# What is shown of the network: the very values that the netns holder and the broker are handed.
 
 
-def _opened(plan: Plan) -> tuple[OpenedAddress, ...]:
-    """Return what is open in the ranges that are in force: the proxy's in tier `allow`, else the netns holder's."""
-    holder = _proxy(plan) or plan.link
-    return holder.ranges.opened if holder is not None else ()
-
-
-def _proxy(plan: Plan) -> ProxyConfig | None:
+def _proxy_of(plan: Plan) -> ProxyConfig | None:
     return plan.broker.proxy if plan.broker is not None else None
+
+
+def _ranges(plan: Plan) -> Ranges:
+    """Return the ranges in force: the proxy's in tier `allow`, else those of the netns holder."""
+    enforcer = _proxy_of(plan) or plan.link
+    return enforcer.ranges if enforcer is not None else Ranges()
 
 
 def place(row: OpenedAddress | AddressRequest) -> str:
@@ -153,96 +235,45 @@ def place(row: OpenedAddress | AddressRequest) -> str:
     return f"[{prefix}]:{row.port}" if ":" in prefix else f"{prefix}:{row.port}"
 
 
-def _listed(ports: tuple[int, ...]) -> str:
-    return ", ".join(map(str, ports))
+def described(plan: Plan) -> Iterator[str]:
+    """Yield what a user should know about the network of a plan."""
+    link, proxy = plan.link, _proxy_of(plan)
+    by = f", through {link.program}" if link is not None and link.program else ""
+    yield f"{plan.policy.network}: {plan.policy.tier.meaning}{by}"
+    if proxy is not None:
+        names = [row.name for row in proxy.domains]
+        if proxy.reach == "listed":
+            yield f"domains: {list_some(names, _SHOWN) or 'none'}"
+        if proxy.proxy is not None:
+            kept = "; its password stays outside" if proxy.proxy.login else ""
+            yield f"through the proxy of this machine, {proxy.proxy}, which resolves the names{kept}"
+    opened = list(map(place, _ranges(plan).opened))
+    if opened:
+        yield f"opened by --allow-address: {list_some(opened, _SHOWN)}"
+    if link is not None and link.host_ports:
+        yield f"reachable inside: localhost of this machine, port {', '.join(map(str, link.host_ports))}"
+    if link is not None and link.published:
+        ports = ", ".join(map(str, link.published))
+        yield f"reachable from this machine: port {ports} of the sandbox, at localhost"
 
 
-# Policy + Host → what connects a sandbox whose network is its own, or whose proxy is ours: `Link`, `ProxyConfig`.
-
-
-# Listeners in the sandbox's own network that the broker answers: the proxy, names, and those whom names have led here.
-PROXY = Served("proxy", "stream", inside.PROXY_PORT)
-NAMED = (
-    Served("redirected", "stream", inside.REDIRECTED_PORT, redirected=True),
-    Served("names", "datagram", inside.NAMES_PORT, redirected=True),
-)
-
-
-def plan_link(policy: Policy, host: Host) -> Link | None:
-    """Return what must be connected before the payload starts, or say why that is impossible."""
-    link = Link(host_ports=policy.host_ports, published=policy.published)
-    if policy.tier.listed:
-        return link.replace(served=(PROXY, *NAMED), redirect=NAMED[0].name)
-    if not policy.tier.uplink:
-        return link if link != Link() else None
-    usable = [candidate for candidate in host.network.uplinks if not candidate.problem]
-    if not usable:
-        problems = (
-            "; ".join(dict.fromkeys(candidate.problem for candidate in host.network.uplinks)) or "none was looked for"
-        )
-        remedies = dict.fromkeys(candidate.remedy for candidate in host.network.uplinks if candidate.remedy)
-        raise ClaudeboxError(
-            f"there is no usable uplink for `--network {policy.network}`: {problems}", hint="; ".join(remedies)
-        )
-    return link.replace(
-        program=usable[0].name,
-        path=usable[0].path,
-        forwarder=forwarder(host),
-        ranges=closed_ranges(policy.addresses),
-        served=_entrance(policy, host),
-    )
-
-
-def _entrance(policy: Policy, host: Host) -> tuple[Served, ...]:
-    """Return the listener inside that leads to the proxy of this machine, where it has one."""
-    if not has_proxy(host.environ):
-        return ()
-
-    return (served(policy),) if usable_proxy(host.environ)[0] is not None else ()
-
-
-def closed_ranges(requests: tuple[AddressRequest, ...] = ()) -> Ranges:
-    """Return the ranges of addresses that nobody inside reaches, and what the user opened in them."""
-    barred = (
-        *(Barred(prefix, reason, always=True) for prefix, reason in ALWAYS_BARRED),
-        *(Barred(prefix, reason) for prefix, reason in BARRED),
-    )
-    opened = tuple(OpenedAddress(row.prefix, row.port, row.origin) for row in requests)
-    return Ranges(barred, OPEN6, opened)
-
-
-def plan_proxy(policy: Policy, host: Host) -> ProxyConfig | None:
-    """Return what the broker does for the network."""
-    if not policy.tier.listed:
-        if not has_proxy(host.environ):
-            return None
-
-        return plan_entrance(policy, host, closed_ranges(policy.addresses))
-    domains = tuple(AllowedDomain(row.name, row.origin) for row in policy.domains)
-    return ProxyConfig(domains, closed_ranges(policy.addresses), tunnel_proxy(host.environ))
-
-
-def tunnel_proxy(environ: dict[str, str]) -> HostProxy | None:
-    """Return the proxy of this machine that connections of programs go through."""
-    if not has_proxy(environ):
-        return None
-
-    return usable_proxy(environ)[0]
-
-
-def _ranges(plan: Plan) -> Ranges:
-    """Return the ranges that are in force: the proxy's in tier `allow`, else those of the netns holder."""
-    proxy = _proxy(plan)
-    return proxy.ranges if proxy is not None else plan.link.ranges if plan.link is not None else Ranges()
+def opened(plan: Plan) -> Iterator[str]:
+    """Yield what was opened one by one: domains, addresses, ports of the host, ports of the sandbox."""
+    proxy, link = _proxy_of(plan), plan.link
+    yield from (row.name for row in proxy.domains) if proxy is not None else ()
+    yield from map(place, _ranges(plan).opened)
+    if link is not None:
+        yield from (f"port {port} of this machine" for port in link.host_ports)
+        yield from (f"port {port} of the sandbox from outside" for port in link.published)
 
 
 def limits(plan: Plan) -> Iterator[str]:
-    """Yield what is closed and what is open, row by row: the values that the netns holder and the proxy are handed."""
-    proxy, ranges = _proxy(plan), _ranges(plan)
+    """Yield what is closed and what is open, row by row."""
+    proxy, ranges = _proxy_of(plan), _ranges(plan)
     for row in ranges.barred:
         yield f"not reachable: {row.prefix}, {row.reason}"
-    for opened in ranges.opened:
-        yield f"reachable: {place(opened)}, because of {clean(opened.origin)}"
+    for address in ranges.opened:
+        yield f"reachable: {place(address)}, because of {clean(address.origin)}"
     if ranges.open6:
         yield f"reachable over IPv6: nothing but {', '.join(ranges.open6)}"
     for domain in proxy.domains if proxy is not None else ():
@@ -250,11 +281,10 @@ def limits(plan: Plan) -> Iterator[str]:
 
 
 def as_document(plan: Plan) -> dict[str, object] | None:
-    """Return the link for machines."""
-    link, proxy = plan.link, _proxy(plan)
+    """Return the link for `--json`."""
+    link, proxy, ranges = plan.link, _proxy_of(plan), _ranges(plan)
     if link is None:
         return None
-    ranges = _ranges(plan)
     return {
         "program": link.program,
         "path": link.path,
@@ -268,96 +298,3 @@ def as_document(plan: Plan) -> dict[str, object] | None:
         "domains": [{"name": row.name, "origin": row.origin} for row in (proxy.domains if proxy is not None else ())],
         "through": str(proxy.proxy) if proxy is not None and proxy.proxy is not None else "",
     }
-
-
-# How programs inside use the proxy of this machine: as on the host, or by an entrance that holds its password.
-#
-# In tier `inet` the proxy is mostly in the LAN, and a password of it never enters: then the broker listens inside, or
-# on this machine's loopback in tier `full`, and asks the real one. In tier `allow` that is the only way out anyway.
-
-
-PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy")
-_HERE = ("localhost", "127.0.0.1", "::1")
-_OTHER_PORTS = (3130, 3131, 3132)
-_REASON = "the proxy of this machine"
-
-
-def usable_proxy(environ: dict[str, str]) -> tuple[HostProxy | None, str]:
-    """Return the proxy that the broker can ask for connections, and what is wrong with the one that is named."""
-    problem = ""
-    for scheme in ("https", "http"):
-        proxy, said = find_proxy(environ, scheme)
-        if proxy is not None and not proxy.tls:
-            return proxy, ""
-        secure = "HTTPS_PROXY of this machine is a https proxy, and is not used: connections take http alone"
-        problem = problem or (secure if proxy is not None else said)
-    return None, problem
-
-
-def plan_entrance(policy: Policy, host: Host, ranges: Ranges) -> ProxyConfig | None:
-    """Return what the broker does to lead programs to the proxy of this machine, where it must."""
-    proxy, _ = usable_proxy(host.environ)
-    if proxy is not None and policy.tier.uplink:
-        return ProxyConfig((), ranges, proxy, reach="internet")
-    if proxy is not None and policy.tier.shared and _hidden(host):
-        return ProxyConfig((), proxy=proxy, reach="everything")
-    return None
-
-
-def served(policy: Policy) -> Served:
-    """Return the listener of the entrance in the sandbox's own network, on a port that the user has not given away."""
-    taken = (*policy.host_ports, *policy.published)
-    return Served("proxy", "stream", next(port for port in (PROXY_PORT, *_OTHER_PORTS) if port not in taken))
-
-
-def _hidden(host: Host) -> list[str]:
-    """Return the variables whose proxy has a login in it."""
-    return [name for name in PROXIES if has_login(host.environ.get(name, ""))]
-
-
-def plan_proxy_variables(policy: Policy, host: Host) -> Iterator[Variable]:
-    """Yield the variables that lead programs to the proxy."""
-    environ = host.environ
-    proxy, _ = usable_proxy(environ)
-    if policy.tier.uplink:
-        if proxy is None:
-            return
-        bypass = ",".join(dict.fromkeys((*proxy.bypass, *_HERE)))
-        for name in PROXIES:
-            yield Variable(name, f"http://127.0.0.1:{served(policy).port}", "claudebox", _REASON)
-        for name in ("NO_PROXY", "no_proxy"):
-            yield Variable(name, bypass, "claudebox", "what is not reached by the proxy")
-        return
-    hidden = _hidden(host)
-    for name in PROXIES:
-        if name in hidden and proxy is not None:
-            reason = f"{_REASON}; its password stays outside"
-            yield Variable(name, "the entrance of the broker", "claudebox", reason, fetched=Fetched(ENTRANCE))
-        elif environ.get(name) and name not in hidden:
-            yield Variable(name, environ[name], "host", _REASON)
-    for name in ("NO_PROXY", "no_proxy"):
-        if environ.get(name):
-            yield Variable(name, environ[name], "host", "what is not reached by the proxy")
-
-
-def git_proxy(policy: Policy, host: Host) -> str:
-    """Return the proxy that git alone is told of."""
-    value = host.network.company.git_proxy if host.network.company is not None else ""
-    return value if policy.tier.shared and not has_login(value) else ""
-
-
-def proxy_warnings(policy: Policy, host: Host) -> Iterator[str]:
-    """Say what of the proxies is not used inside."""
-    if policy.tier.isolated:
-        return
-    if host.network.company is not None:
-        yield from host.network.company.problems
-        unused = host.network.company.git_proxy and not git_proxy(policy, host)
-        if unused and not any(map(host.environ.get, PROXIES)):
-            yield "git's http.proxy is not used inside: set HTTPS_PROXY on the host, which counts in every tier"
-    proxy, problem = usable_proxy(host.environ)
-    if policy.tier.shared:
-        if _hidden(host) and proxy is None:
-            yield problem or "the proxy of this machine has a password, and is not used inside"
-    elif problem:
-        yield problem
