@@ -55,7 +55,7 @@ def test_a_row_names_variable_hosts_and_source():
         (row(env="PATH"), "`PATH` is made by claudebox"),
         (row(env="NODE_EXTRA_CA_CERTS"), "is made by claudebox"),
         (row(env="ANTHROPIC_API_KEY"), "is the client's key"),
-        (row(hosts_="*.github.com"), "hosts that anybody may have named"),
+        (row(hosts_="*.github.com"), "hosts of strangers"),
         (row(hosts_="localhost"), "`localhost` is not the name of a host"),
         (row(hosts_="10.0.0.1"), "is not the name of a host"),
         (row(hosts_="-a.example"), "is not the name of a host"),

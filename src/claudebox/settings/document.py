@@ -1,4 +1,7 @@
-"""The text of a file of settings → plain values, and where each key stands; refused in a second if hostile (C18)."""
+"""The text of a file of settings → checked values, or everything that is wrong with it, at once.
+
+Off the launch path: `files` caches what `read_document` returns, by the content of the file.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +19,56 @@ from claudebox.tables.environment import LOADERS, MADE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-    from claudebox.settings.files import Role, Source
-    from claudebox.settings.records import Setting
+    from claudebox.settings.files import Source
+    from claudebox.settings.records import Field, Setting
+
+    Row = tuple[str, int, dict[str, str]]  # value, line, fields
 
 
 # A hundred parts in a row: time and memory of `tomllib` grow with the square of their number (C18).
 _LONG_KEY = re.compile(r"""(?m)^[ \t]*+\[?+\[?+(?:[ \t]*+(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.){100}""")
+_SHOWN = 60  # characters of a wrong value
 _TYPES = {
     str: "a string", bool: "true or false", int: "a number", float: "a number", list: "an array", dict: "a table",
 }  # fmt: skip
+_WANTED = {
+    "switch": "true or false",
+    "text": "a string",
+    "list": "an array of strings",
+    "words": "an array of strings",
+    "table": "a table of strings",
+    "record": "a table",
+    "rows": "an array of tables",
+    "groups": "tables with names of your own",
+}
+# Besides LOADERS: these lead the client, and with it its key, to another server.
+_NOT_FROM_PROJECTS = frozenset((
+    "ALL_PROXY", "CURL_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED",
+    "REQUESTS_CA_BUNDLE",
+))  # fmt: skip
+_NOT_FROM_PROJECTS_PREFIXES = ("ANTHROPIC_", "CLAUDE", "DYLD_", "GIT_CONFIG", "LD_")
 
 
-def parse_text(source: Source) -> tuple[dict[str, Any], Lines]:
-    """Return the document and the lines of its keys."""
+def read_document(source: Source) -> dict[str, list[Row]]:
+    """Return the checked values of a file by the key of their setting."""
+    document, lines = _parse(source)
+    check = _Check(source, lines)
+    for name, value in document.items():
+        check.take(name, value)
+    if check.errors:
+        raise ClaudeboxError(check.errors[0], more=tuple(check.errors[1:]))
+    return check.rows
+
+
+def unknown_profile(name: str, origin: str, names: Iterable[str]) -> ClaudeboxError:
+    """Return the error for a profile that does not exist."""
+    hint = f"{_suggest(name, sorted(names))}; a new one is ~/.claudebox/profiles/{name}.toml"
+    return ClaudeboxError(f"`{origin}`: there is no profile `{name}`", hint=hint)
+
+
+def _parse(source: Source) -> tuple[dict[str, Any], _Lines]:
     try:
         text = source.content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -46,8 +84,8 @@ def parse_text(source: Source) -> tuple[dict[str, Any], Lines]:
     except ValueError as error:
         raise ClaudeboxError(f"{source.shown}{_position(error, text)}: {_problem(error)}") from None
     if not isinstance(document, dict):
-        raise ClaudeboxError(f"{source.shown} is {kind(document)}, and settings are a table")
-    return document, Lines(text, is_json=is_json)
+        raise ClaudeboxError(f"{source.shown} is {_kind(document)}, and settings are a table")
+    return document, _Lines(text, is_json=is_json)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -73,8 +111,22 @@ def _problem(error: ValueError) -> str:
     return text[:1].lower() + text[1:]
 
 
-class Lines:
-    """Where the keys of a file stand; `tomllib` does not tell, so a look at the beginnings of lines must do."""
+def _kind(value: Any) -> str:
+    return "an empty string" if value == "" else _TYPES.get(type(value), "a date or time")
+
+
+def _listed(words: Iterable[str]) -> str:
+    *front, last = [f"`{word}`" for word in words]
+    return f"{', '.join(front)} or {last}" if front else last
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f"did you mean `{near[0]}`?" if near else f"there are {_listed(known)}"
+
+
+class _Lines:
+    """The lines of keys, found by their text, since `tomllib` does not tell."""
 
     _HEADER = re.compile(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(?:#.*)?$")
     _KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*(?:\.\s*"?([\w-]+)"?\s*)?=""")
@@ -118,7 +170,7 @@ class Lines:
             path = path[:-1]
         return 0
 
-    def of_item(self, key: str, item: str) -> int:
+    def of_item(self, key: str, item: object) -> int:
         """Return the line of one string of an array."""
         start = self.of(key)
         for number in range(start, min(start + 500, len(self._text) + 1)) if start else ():
@@ -128,140 +180,65 @@ class Lines:
         return start
 
 
-def kind(value: Any) -> str:
-    """Return what a value is, as a user would call it."""
-    if value == "":
-        return "an empty string"
-    return _TYPES.get(type(value), "a date or time")
-
-
-# The text of a file of settings → checked values, or everything that is wrong with it, at once.
-#
-# Off the launch path: `config` keeps what this module returns, and asks again only for a content that it has not
-# seen.
-
-
-Row = tuple[str, int, dict[str, str]]  # value, line, fields
-
-_SHOWN = 60  # characters of a wrong value
-# Besides those that change what programs load: these lead the client, and with it its key, to another server.
-_NOT_FROM_PROJECTS = frozenset((
-    "ALL_PROXY", "CURL_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED",
-    "REQUESTS_CA_BUNDLE",
-))  # fmt: skip
-_NOT_FROM_PROJECTS_PREFIXES = ("ANTHROPIC_", "CLAUDE", "DYLD_", "GIT_CONFIG", "LD_")
-_WANTED = {
-    "switch": "true or false",
-    "choice": "one of them as a string",
-    "text": "a string",
-    "list": "an array of strings",
-    "words": "an array of strings",
-    "table": "a table of strings",
-    "record": "a table",
-    "rows": "an array of tables",
-    "groups": "tables with names of your own",
-}
-
-
-def read_document(source: Source) -> dict[str, list[Row]]:
-    """Return the checked values of a file by the key of their setting."""
-    document, lines = parse_text(source)
-    check = _Check(source, lines)
-    for name, value in document.items():
-        check.setting(name, value)
-    check.done()
-    return check.rows
-
-
-def unknown_profile(name: str, origin: str, names: Iterable[str]) -> ClaudeboxError:
-    """Return the error for a profile that is nowhere."""
-    known = sorted(names)
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean `{near[0]}`?" if near else f"there are {_listed(known)}"
-    return ClaudeboxError(
-        f"`{origin}`: there is no profile `{name}`",
-        hint=f"{hint}; a new one is ~/.claudebox/profiles/{name}.toml",
-    )
-
-
-def _listed(words: Iterable[str]) -> str:
-    *front, last = [f"`{word}`" for word in words]
-    return f"{', '.join(front)} or {last}" if front else last
-
-
 class _Check:
-    """Holds the values of a file against the table, and collects what does not fit."""
+    """Checks the values of a file against the table, and collects errors."""
 
-    def __init__(self, source: Source, lines: Lines) -> None:
+    def __init__(self, source: Source, lines: _Lines) -> None:
         self.rows: dict[str, list[Row]] = {}
-        self._shown = source.shown
-        self._role: Role = source.role
-        self._lines = lines
-        self._errors: list[str] = []
-
-    def done(self) -> None:
-        """Raise everything that was found."""
-        if self._errors:
-            raise ClaudeboxError(self._errors[0], more=tuple(self._errors[1:]))
+        self.errors: list[str] = []
+        self._shown, self._role, self._lines = source.shown, source.role, lines
 
     def _wrong(self, line: int, message: str) -> None:
-        where = f"{self._shown}:{line}" if line else self._shown
-        self._errors.append(f"{where}: {message}")
+        self.errors.append(f"{self._shown}:{line}: {message}" if line else f"{self._shown}: {message}")
 
-    def setting(self, name: str, value: Any) -> None:
-        """Take one key of the file."""
+    def take(self, name: str, value: Any) -> None:
+        """Check one key of the file."""
         line = self._lines.of(name)
         row = next((row for row in SETTINGS if row.file_key == name and row.in_files != "none"), None)
         if row is None:
-            self._wrong(line, self._unknown(name))
-        elif not self._permitted(row):
-            self._wrong(line, self._forbidden(row))
+            self._wrong(line, self._describe_unknown(name))
+        elif not self._is_permitted(row):
+            self._wrong(line, self._describe_forbidden(row))
         else:
-            getattr(self, f"_{row.shape}")(row, value, line)
+            getattr(self, f"_take_{row.shape}")(row, value, line)
 
-    def _permitted(self, row: Setting) -> bool:
+    def _is_permitted(self, row: Setting) -> bool:
         if row.key == "profile" and self._role == "profile":
             return False
-        return row.in_files == "project" or (row.in_files == "user" and self._role != "project") or (
-            row.in_files == self._role == "profile"
-        )  # fmt: skip
+        return row.in_files in ("project", self._role) or (row.in_files == "user" and self._role == "profile")
 
-    def _unknown(self, name: str) -> str:
+    def _describe_unknown(self, name: str) -> str:
         for row in SETTINGS:
             if name in (row.key, row.key.replace("_", "-"), *(flag.lstrip("-") for flag in row.flags)):
                 if row.in_files != "none":
                     return f"`{name}` is called `{row.file_key}` here"
                 written = f"; write `{row.instead}` here" if row.instead else ""
                 return f"`{name}` is a flag for the command line{written}"
-        keys = [row.file_key for row in SETTINGS if self._permitted(row)]
-        near = difflib.get_close_matches(name, keys, 1)
-        return f"`{name}` is not a setting; " + (
-            f"did you mean `{near[0]}`?" if near else f"there are {_listed(sorted(keys))}"
-        )
+        keys = sorted(row.file_key for row in SETTINGS if self._is_permitted(row))
+        return f"`{name}` is not a setting; {_suggest(name, keys)}"
 
-    def _forbidden(self, row: Setting) -> str:
+    def _describe_forbidden(self, row: Setting) -> str:
         if row.key == "profile" and self._role == "profile":
             return "`profile` is called `extends` in a profile"
         if row.in_files == "profile":
             return f"`{row.file_key}` belongs into a profile"
-        return f"`{row.file_key}` cannot come from a project; it is yours to say, in ~/.claudebox/config.toml"
+        return f"`{row.file_key}` cannot come from a project; set it in ~/.claudebox/config.toml"
 
     def _mistyped(self, row: Setting, value: Any, line: int, *, within: str = "") -> None:
-        wanted = f"{_listed(row.choices)}" if row.choices else _WANTED[row.shape]
-        self._wrong(line, f"`{row.file_key}`{within} is {kind(value)}, and must be {wanted}")
+        self._wrong(line, f"`{row.file_key}`{within} is {_kind(value)}, and must be {_WANTED[row.shape]}")
 
     def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
-        """Take a value if the rules of its setting agree."""
+        """Add a value unless the parser of its setting refuses it."""
         given = Given(value, f"{self._shown}:{line}" if line else self._shown, fields or {}, self._role == "project")
         try:
             if row.parse is not None:
                 row.parse(given)
         except ClaudeboxError as error:
-            self._errors.append(error.message.replace(f"`{given.origin}`", f"{given.origin}: `{row.file_key}`", 1))
+            self.errors.append(error.message.replace(f"`{given.origin}`", f"{given.origin}: `{row.file_key}`", 1))
         else:
             self.rows.setdefault(row.key, []).append((value, line, given.fields))
 
-    def _text_of(self, row: Setting, value: Any, line: int, within: str = "") -> bool:
+    def _is_text(self, row: Setting, value: Any, line: int, within: str = "") -> bool:
         if not isinstance(value, str):
             self._mistyped(row, value, line, within=within)
         elif not value or "\0" in value:
@@ -270,86 +247,77 @@ class _Check:
             return True
         return False
 
-    def _switch(self, row: Setting, value: Any, line: int) -> None:
+    def _take_switch(self, row: Setting, value: Any, line: int) -> None:
         if isinstance(value, bool):
             self._add(row, "yes" if value else "no", line)
         else:
             self._mistyped(row, value, line)
 
-    def _choice(self, row: Setting, value: Any, line: int) -> None:
-        if isinstance(value, str) and value in row.choices:
+    def _take_choice(self, row: Setting, value: Any, line: int) -> None:
+        if not isinstance(value, str):
+            self._wrong(line, f"`{row.file_key}` is {_kind(value)}, and must be {_listed(row.choices)}")
+        elif value in row.choices:
             self._add(row, value, line)
-            return
-        near = difflib.get_close_matches(value, row.choices, 1) if isinstance(value, str) else []
-        found = f'"{console.shorten(value, _SHOWN)}"' if isinstance(value, str) else kind(value)
-        former = dict(row.former).get(value, "") if isinstance(value, str) else ""
-        asked = f": {former}" if former else f"; did you mean `{near[0]}`?" if near else ""
-        self._wrong(line, f"`{row.file_key}` is {found}, and must be {_listed(row.choices)}{asked}")
+        else:
+            near = difflib.get_close_matches(value, row.choices, 1)
+            former = dict(row.former).get(value, "")
+            more = f": {former}" if former else f"; did you mean `{near[0]}`?" if near else ""
+            found = console.shorten(value, _SHOWN)
+            self._wrong(line, f'`{row.file_key}` is "{found}", and must be {_listed(row.choices)}{more}')
 
-    def _text(self, row: Setting, value: Any, line: int) -> None:
-        if self._text_of(row, value, line):
+    def _take_text(self, row: Setting, value: Any, line: int) -> None:
+        if self._is_text(row, value, line):
             self._add(row, value, line)
 
-    def _list(self, row: Setting, value: Any, line: int) -> None:
+    def _take_list(self, row: Setting, value: Any, line: int) -> None:
         if not isinstance(value, list):
             self._mistyped(row, value, line)
             return
         for item in value:
-            where = self._lines.of_item(row.file_key, item) if isinstance(item, str) else line
-            if self._text_of(row, item, where, " has an element that"):
-                self._judged(row, item, where)
+            where = self._lines.of_item(row.file_key, item)
+            if not self._is_text(row, item, where, " has an element that"):
+                continue
+            if row.key == "env" and self._role == "project" and item in LOADERS:
+                what = f"a project cannot ask for `{item}`, which changes what programs load"
+                self._wrong(where, f"`{row.file_key}`: {what}")
+            else:
+                self._add(row, item, where)
 
-    def _judged(self, row: Setting, item: str, line: int) -> None:
-        if row.key == "env" and self._role == "project" and item in LOADERS:
-            self._wrong(line, f"`{row.file_key}`: a project cannot ask for `{item}`, which changes what programs load")
-        else:
-            self._add(row, item, line)
-
-    def _words(self, row: Setting, value: Any, line: int) -> None:
+    def _take_words(self, row: Setting, value: Any, line: int) -> None:
         if not isinstance(value, list) or not value:
             self._mistyped(row, value, line)
-        elif all(self._text_of(row, item, line, " has a word that") for item in value):
+        elif all(self._is_text(row, item, line, " has a word that") for item in value):
             self._add(row, value[0], line, {str(index): word for index, word in enumerate(value)})
 
-    def _table(self, row: Setting, value: Any, line: int) -> None:
+    def _take_table(self, row: Setting, value: Any, line: int) -> None:
         if not isinstance(value, dict):
             self._mistyped(row, value, line)
             return
         for name, item in value.items():
             where = self._lines.of(row.file_key, name) or line
             if not isinstance(item, str):
-                self._wrong(where, f"`{row.file_key}.{name}` is {kind(item)}, and must be a string, in quotes")
-            elif name in MADE:
-                self._wrong(where, f"`{row.file_key}`: `{name}` is made by claudebox")
-            elif self._role == "project" and _is_powerful(name):
+                self._wrong(where, f"`{row.file_key}.{name}` is {_kind(item)}, and must be a string, in quotes")
+            elif self._role == "project" and name not in MADE and _is_powerful(name):
                 what = "which changes what programs load or where they connect"
                 self._wrong(where, f"`{row.file_key}`: a project cannot set `{name}`, {what}")
             else:
                 self._add(row, f"{name}={item}", where)
 
-    def _record(self, row: Setting, value: Any, line: int) -> None:
-        if not isinstance(value, dict):
+    def _take_record(self, row: Setting, value: Any, line: int) -> None:
+        if isinstance(value, dict):
+            self._take_fields(row, value, (row.file_key,), line)
+        else:
             self._mistyped(row, value, line)
-            return
-        fields = self._fields(row, value, lambda name: self._lines.of(row.file_key, name) or line, line)
-        if fields is not None:
-            self._add(row, " ".join(item for item in fields.values() if item), line, fields)
 
-    def _rows(self, row: Setting, value: Any, line: int) -> None:
+    def _take_rows(self, row: Setting, value: Any, line: int) -> None:
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             self._mistyped(row, value, line)
             return
         for index, item in enumerate(value):
-            start = self._lines.of(row.file_key, index) or line
+            place = (row.file_key, index)
+            self._take_fields(row, item, place, self._lines.of(*place) or line)
 
-            def where(name: str, index: int = index, start: int = start) -> int:
-                return self._lines.of(row.file_key, index, name) or start
-
-            fields = self._fields(row, item, where, start)
-            if fields is not None:
-                self._add(row, " ".join(word for word in fields.values() if word), start, fields)
-
-    def _groups(self, row: Setting, value: Any, line: int) -> None:
+    def _take_groups(self, row: Setting, value: Any, line: int) -> None:
         if not isinstance(value, dict) or not all(isinstance(item, dict) for item in value.values()):
             self._mistyped(row, value, line)
             return
@@ -363,45 +331,42 @@ class _Check:
                 self._wrong(where, f"`{row.file_key}.{group}` needs `{field.name}`, an array of strings")
                 continue
             for member in members:
-                if self._text_of(row, member, where, f".{group} has an element that"):
+                if self._is_text(row, member, where, f".{group} has an element that"):
                     self._add(row, f"{group}={member}", where)
 
-    def _fields(
-        self, row: Setting, value: dict[str, Any], where: Callable[[str], int], line: int
-    ) -> dict[str, str] | None:
-        """Return the fields of a table with their defaults, or None if something is wrong with them."""
-        before = len(self._errors)
+    def _take_fields(self, row: Setting, value: dict[str, Any], place: tuple[str | int, ...], line: int) -> None:
+        """Take a table with the fields of its row; what is missing gets its default."""
+        before = len(self.errors)
         known = {field.name: field for field in row.fields}
         for name, item in value.items():
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                asked = f"; did you mean `{near[0]}`?" if near else f"; there are {_listed(known)}"
-                self._wrong(where(name), f"`{row.file_key}` has no `{name}`{asked}")
-            elif known[name].many:
-                spaced = known[name].spaced
-                if not _is_many(item, spaced=spaced):
-                    strings = "strings" if spaced else "strings without spaces"
-                    self._wrong(where(name), f"`{row.file_key}.{name}` must be an array of {strings}")
-            elif not isinstance(item, str) or "\0" in item or not item:
-                self._wrong(where(name), f"`{row.file_key}.{name}` is {kind(item)}, and must be a string")
-            elif known[name].choices and item not in known[name].choices:
-                found = console.shorten(item, _SHOWN)
-                must = _listed(known[name].choices)
-                self._wrong(where(name), f'`{row.file_key}.{name}` is "{found}", and must be {must}')
+                problem = f"`{row.file_key}` has no `{name}`; {_suggest(name, known)}"
+            elif problem := _describe_wrong_field(known[name], item):
+                problem = f"`{row.file_key}.{name}` {problem}"
+            if problem:
+                self._wrong(self._lines.of(*place, name) or line, problem)
         for field in row.fields:
             if field.default is None and field.name not in value:
                 self._wrong(line, f"`{row.file_key}` needs `{field.name}`: {field.help.replace('`', '')}")
-        if len(self._errors) > before:
-            return None
+        if len(self.errors) > before:
+            return
         given = {name: "\n".join(item) if known[name].many else item for name, item in value.items()}
-        return {field.name: given.get(field.name) or field.default or "" for field in row.fields}
+        fields = {field.name: given.get(field.name) or field.default or "" for field in row.fields}
+        self._add(row, " ".join(filter(None, fields.values())), line, fields)
 
 
-def _is_many(value: Any, *, spaced: bool) -> bool:
-    if not isinstance(value, list) or not value:
-        return False
-    never = set("\0\t\n\r" if spaced else " \0\t\n\r")
-    return all(isinstance(word, str) and word and not never & set(word) for word in value)
+def _describe_wrong_field(field: Field, item: Any) -> str:
+    """Return what is wrong with a field, or nothing."""
+    if field.many:
+        never = set("\0\t\n\r" if field.spaced else " \0\t\n\r")
+        if isinstance(item, list) and item and all(isinstance(w, str) and w and not never & set(w) for w in item):
+            return ""
+        return "must be an array of strings" + ("" if field.spaced else " without spaces")
+    if not isinstance(item, str) or "\0" in item or not item:
+        return f"is {_kind(item)}, and must be a string"
+    if field.choices and item not in field.choices:
+        return f'is "{console.shorten(item, _SHOWN)}", and must be {_listed(field.choices)}'
+    return ""
 
 
 def _is_powerful(name: str) -> bool:

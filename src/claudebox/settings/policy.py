@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from claudebox.agent.claude import NOT_INSIDE
 from claudebox.base.errors import ClaudeboxError
+from claudebox.base.records import Value
 from claudebox.network.tiers import TIERS
 from claudebox.settings import parsers
 from claudebox.settings.records import Constant, LimitRequest, NameRequest, Policy, UndoRequest
@@ -93,13 +94,21 @@ def _distinct(requests: Iterable[Any]) -> tuple[Any, ...]:
     """Return each thing once: for the user rather than for a project, but with the last of several values."""
     found: dict[object, Any] = {}
     for request in requests:
-        subject = getattr(request, "subject", request)
+        subject = _subject(request)
         first = found.get(subject)
         if isinstance(request, Constant) or first is None or (first.untrusted and not request.untrusted):
             found[subject] = request
         if getattr(request, "programs", False) or getattr(first, "programs", False):
             found[subject] = found[subject].replace(programs=True)
     return tuple(found.values())
+
+
+def _subject(request: Any) -> object:
+    """Return what requests for the same thing have in common."""
+    if not isinstance(request, Value):
+        return request
+    rest = ("origin", "untrusted", "programs", "value")
+    return tuple(getattr(request, name) for name in type(request).__annotations__ if name not in rest)
 
 
 def _check_words(words: tuple[str, ...]) -> None:

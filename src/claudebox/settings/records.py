@@ -81,11 +81,6 @@ class MountRequest(Value):
     untrusted: bool = False  # a project file asks: it is checked whatever the user permits themselves
     programs: bool = False  # a directory of programs, for PATH
 
-    @property
-    def subject(self) -> object:
-        """Return what two requests for the same thing have in common."""
-        return self.source, self.dest, self.writable
-
 
 class NameRequest(Value):
     """Something that a user asked for by its name."""
@@ -93,11 +88,6 @@ class NameRequest(Value):
     name: str
     origin: str
     untrusted: bool = False
-
-    @property
-    def subject(self) -> object:
-        """Return what two requests for the same thing have in common."""
-        return self.name
 
 
 class AddressRequest(Value):
@@ -108,11 +98,6 @@ class AddressRequest(Value):
     origin: str
     untrusted: bool = False
 
-    @property
-    def subject(self) -> object:
-        """Return what two requests for the same thing have in common."""
-        return self.prefix, self.port
-
 
 class Constant(Value):
     """A variable with a value that a user wrote down."""
@@ -121,11 +106,6 @@ class Constant(Value):
     value: str
     origin: str
     untrusted: bool = False
-
-    @property
-    def subject(self) -> object:
-        """Return what two requests for the same thing have in common."""
-        return self.name
 
 
 class GitCredential(Value):

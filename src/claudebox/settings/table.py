@@ -63,7 +63,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "pids", ("--pids",), "text", "Limits", "maximum number of processes and threads inside",
-        metavar="COUNT", in_files="user", default="16384", field="limits.processes", parse=parsers.count,
+        metavar="COUNT", in_files="user", default="16384",
+        field="limits.processes", parse=parsers.number(1 << 20, least=16),
     ),
     Setting(
         "scratch_size", ("--scratch-size",), "text", "Limits",
