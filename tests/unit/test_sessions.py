@@ -17,7 +17,7 @@ def test_a_session_that_ends_while_it_is_listed_shows_how_it_ended(tmp_path):
     state = str(tmp_path / ".claudebox")
     launcher = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
     agent = Agent(
-        "id", "slow", "/work", "/work", "name", "sleep", 1.0, pid=launcher.pid, start=process_start(launcher.pid),
+        "id", "slow", "/work", "/work", "name", 1.0, pid=launcher.pid, start=process_start(launcher.pid),
         boot=boot_id(), begun=2.0,
     )  # fmt: skip
 

@@ -22,10 +22,9 @@ from claudebox.git.refs import HEADS, REMOTES
 from claudebox.git.sandbox import GitError, GitSandbox
 from claudebox.git.sides import Side, own_side, parse_rows, real_side
 from claudebox.git.submodules import GITLINK
-from claudebox.host import programs
 from claudebox.host.machine import current_home
 from claudebox.many import sessions, worktrees
-from claudebox.many.new import enter_project, plan_repository
+from claudebox.many.new import enter_project, find_git, plan_repository, restore
 from claudebox.many.records import Records
 from claudebox.many.tmux import Tmux
 from claudebox.many.worktrees import Copies, Copy
@@ -135,11 +134,9 @@ class _Removal:
                 f"the project `{copy.source}` was moved or deleted",
                 hint=f"move it back to finish; the branch `{copy.name}` is in its repository",
             )
+        if not os.path.lexists(copy.path) and not restore(copy, self._flags, self._environ):
+            raise ClaudeboxError(f"the worktree and the branch of `{copy.name}` are gone", hint=self._drop_hint)
         source, sources = self._plan(copy.source)
-        if not os.path.lexists(copy.path):
-            if not worktrees.restore_worktree(source, self._tools, copy):
-                raise ClaudeboxError(f"the worktree and the branch of `{copy.name}` are gone", hint=self._drop_hint)
-            console.note(f"restored the deleted worktree of `{copy.name}` from its branch")
         self._read_everything()
         leftovers.catch_up(self._instance, (copy.path,))
         _, failed = importer.import_all(self._instance, self._tools)
@@ -208,7 +205,7 @@ class _Removal:
 
     @property
     def _tools(self) -> Tools:
-        return importer.find_tools(programs.search_path(self._environ, self._copy.source))
+        return find_git(self._copy, self._environ)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""`--new NAME`: an agent with a worktree of its own, on a branch NAME of the user's repository."""
+"""`--new NAME`: run an agent in a worktree of its own, on a branch NAME of the user's repository."""
 
 from __future__ import annotations
 
@@ -14,35 +14,37 @@ from claudebox.git.importer import find_tools
 from claudebox.host import programs
 from claudebox.host.machine import current_directory, current_home
 from claudebox.many import worktrees
-from claudebox.many.worktrees import Copies, Copy, bring
+from claudebox.many.worktrees import Copies, Copy
 from claudebox.settings import parsers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from claudebox.git.sandbox import Tools
     from claudebox.plan.records import OwnGit
     from claudebox.session import Planned
     from claudebox.settings.layers import Settings
 
 
-_USUAL, _NOTHING = ("node_modules", ".venv"), "none"  # what comes along unless the user chooses
-_MOST = 2 << 30  # bytes that come along although nobody asked for them
+_BROUGHT = ("node_modules", ".venv")  # unless `--copy` names others
+_NOTHING = "none"  # the value of `--copy` for no path
+_MAX_BROUGHT = 2 << 30  # bytes, of what `--copy` does not name
 _NO_NETWORK = {"network": "none", "domains": (), "host_ports": (), "published": (), "secrets": (), "packages": ()}
 
 
 def run(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
-    """Make the copy, unless it is there, and start the session in it."""
+    """Make the worktree unless it exists, and start the session in it."""
     name = flags.one("new").value
     copies = Copies(current_home(environ))
     source = enter_project(environ)
     copy = copies.place(name, source)
-    going_on = copy.created > 0 and (os.path.lexists(copy.path) or _restore(copy, flags, environ))
-    if not going_on:
+    exists = copy.created > 0 and (os.path.lexists(copy.path) or restore(copy, flags, environ))
+    if not exists:
         copy = _make(copies, copy, flags, environ)
     elif flags.all("from"):
-        raise ClaudeboxError(f"`{name}` is there already", hint="go on in it without `--from`, or `--drop` it first")
+        raise ClaudeboxError(f"`{name}` already exists", hint="continue in it without `--from`, or `--drop` it first")
     else:
         copies.require_idle(copy)
-        console.note(f"goes on in `{name}`")
+        console.note(f"continues in `{name}`")
     os.chdir(copy.path)
     environ = {**environ, "PWD": copy.path}
     try:
@@ -53,27 +55,27 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
         else:
             status = session.run(flags, environ)
     except ClaudeboxError:
-        if not going_on:
+        if not exists:
             _unmake(copies, copy, flags, environ)
         raise
-    if not going_on and status == DECLINED:
+    if not exists and status == DECLINED:
         _unmake(copies, copy, flags, environ)
     elif not flags.on("detach"):
         word = shlex.quote(name)
         console.note(
-            f"the work is on your branch `{name}`; `claudebox --finish {word}` shows and merges it, "
-            f"`--drop {word}` throws it away"
+            f"the work is on your branch `{name}`; `claudebox --finish {word}` shows it and removes the worktree, "
+            f"`--drop {word}` deletes both"
         )
     return status
 
 
 def enter_project(environ: dict[str, str]) -> str:
-    """Change to where the project begins, and return it; in a copy, that is the project that it is a copy of."""
+    """Change to the top of the project, of which the working directory may be an agent's worktree; return it."""
     home, workdir = current_home(environ), current_directory()
     for copy in Copies(home).all():
         if f"{workdir}/".startswith(f"{copy.path}/"):
             if not os.path.isdir(copy.source):
-                raise ClaudeboxError(f"the project `{copy.source}` of this copy is gone")
+                raise ClaudeboxError(f"the project `{copy.source}` of this worktree is gone")
             workdir = copy.source
     repository = git_facts.find_repository(workdir, os.getuid(), home, environ)
     root = repository.root if repository is not None and repository.directory is not None else workdir
@@ -81,32 +83,44 @@ def enter_project(environ: dict[str, str]) -> str:
     return root
 
 
-def plan_project(flags: Settings, environ: dict[str, str]) -> Planned:
-    """Return the plan of a simple command in the working directory, for what it says of git; nothing is run."""
-    settings, _ = session.read_settings(flags, environ)
-    policy = session.decide_policy(settings, environ).replace(program="exec", words=("true",), nix="off", **_NO_NETWORK)
-    return session.make_plan(settings, policy, environ, searching=False)
-
-
 def plan_repository(directory: str, flags: Settings, environ: dict[str, str]) -> tuple[Planned, OwnGit]:
     """Return the plan in a directory, and the repository there, or refuse."""
     os.chdir(directory)
-    planned = plan_project(flags, environ)
-    own = find_own(planned)
+    planned = _plan_project(flags, environ)
+    own = _find_repository(planned)
     if own is None:
         problem = planned.host.git.repository.problem if planned.host.git.repository else "there is none"
         raise ClaudeboxError(f"the repository of `{directory}` cannot be read: {problem}")
     return planned, own
 
 
-def find_own(planned: Planned) -> OwnGit | None:
-    """Return the repository that a plan works in."""
+def _plan_project(flags: Settings, environ: dict[str, str]) -> Planned:
+    """Return the plan of a trivial command here, for what it says about git; nothing is run."""
+    settings, _ = session.read_settings(flags, environ)
+    policy = session.decide_policy(settings, environ).replace(program="exec", words=("true",), nix="off", **_NO_NETWORK)
+    return session.make_plan(settings, policy, environ, searching=False)
+
+
+def _find_repository(planned: Planned) -> OwnGit | None:
     return next((row for row in planned.plan.git if row.real and not row.place), None)
 
 
+def find_git(copy: Copy, environ: dict[str, str]) -> Tools:
+    return find_tools(programs.search_path(environ, copy.source))
+
+
+def restore(copy: Copy, flags: Settings, environ: dict[str, str]) -> bool:
+    """Make a worktree again that the user has deleted; return False if its branch is gone too."""
+    _, own = plan_repository(copy.source, flags, environ)
+    if not worktrees.restore_worktree(own, find_git(copy, environ), copy):
+        return False
+    console.note(f"restored the deleted worktree of `{copy.name}` from its branch")
+    return True
+
+
 def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> Copy:
-    planned = plan_project(flags, environ)
-    repository, own = planned.host.git.repository, find_own(planned)
+    planned = _plan_project(flags, environ)
+    repository, own = planned.host.git.repository, _find_repository(planned)
     if own is None or repository is None or repository.directory is None:
         problem = f": {repository.problem}" if repository and repository.problem else ", and there is none here"
         raise ClaudeboxError(f"`--new` needs a repository{problem}", hint="`git init`, and commit what is there")
@@ -120,13 +134,13 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
     asked = [parsers.copied_path(given) for given in planned.settings.all("copy")]
     copies.create(copy)
     try:
-        tools = find_tools(programs.search_path(environ, copy.source))
+        tools = find_git(copy, environ)
         copies.save(replace(copy, base="-"))  # from here on no other agent sees the branch
         copy = replace(copy, base=worktrees.make_worktree(own, tools, copy, start))
         copies.save(copy)
         for note in worktrees.fill_submodules(copy, own, worktrees.list_submodules(planned.plan.git), tools):
             console.note(note)
-        brought = tuple(path for path in asked or _USUAL if _bring(copy, path, asked=bool(asked)))
+        brought = tuple(path for path in asked or _BROUGHT if _bring(copy, path, asked=bool(asked)))
         copies.save(replace(copy, brought=brought))
     except OSError as error:
         _unmake(copies, copy, flags, environ)
@@ -139,36 +153,27 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
     return copy
 
 
+def _bring(copy: Copy, path: str, *, asked: bool) -> bool:
+    """Copy an ignored path into the worktree, with a limit unless the user asked for it."""
+    if path == _NOTHING or (not asked and os.path.lexists(f"{copy.path}/{path}")):
+        return False
+    try:
+        return worktrees.bring(copy.source, copy.path, path, float("inf") if asked else _MAX_BROUGHT)
+    except ClaudeboxError as error:
+        trees.remove(copy.path, path)
+        console.note(f"`{path}` was not copied: {error.message}")
+        return False
+
+
 def _unmake(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> None:
-    """Take back what was made for an agent that does not start, unless something was done in it."""
+    """Remove the worktree of an agent that did not start, unless something was done in it."""
     if copy.base:
         _, own = plan_repository(copy.source, flags, environ)
-        tools = find_tools(programs.search_path(environ, copy.source))
+        tools = find_git(copy, environ)
         if not worktrees.is_untouched(own, tools, copy):
-            console.warn(f"`{copy.path}` stays: something was done in it; `--drop {shlex.quote(copy.name)}`")
+            console.warn(f"`{copy.path}` has changed and stays; `--drop {shlex.quote(copy.name)}` deletes it")
             return
         worktrees.forget(own, copy)
         worktrees.delete_branch(own, tools, copy, copy.base)
     os.chdir("/")
     copies.remove(copy)
-
-
-def _restore(copy: Copy, flags: Settings, environ: dict[str, str]) -> bool:
-    """Make a worktree again that the user has deleted; return whether there is one now."""
-    _, own = plan_repository(copy.source, flags, environ)
-    if not worktrees.restore_worktree(own, find_tools(programs.search_path(environ, copy.source)), copy):
-        return False
-    console.note(f"the worktree of `{copy.name}` was deleted: made again from its branch")
-    return True
-
-
-def _bring(copy: Copy, path: str, *, asked: bool) -> bool:
-    """Copy what git ignores; what nobody asked for is left out if it is too large."""
-    if path == _NOTHING or (not asked and os.path.lexists(f"{copy.path}/{path}")):
-        return False
-    try:
-        return bring(copy.source, copy.path, path, float("inf") if asked else _MOST)
-    except ClaudeboxError as error:
-        trees.remove(copy.path, path)
-        console.note(f"`{path}` did not come along: {error.message}")
-        return False

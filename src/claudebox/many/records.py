@@ -1,6 +1,6 @@
-"""What claudebox knows of sessions without a terminal: one file each in ~/.claudebox/agents, which no sandbox sees.
+"""Records of background sessions: one file each in ~/.claudebox/agents, which no sandbox sees.
 
-Whether one is alive is asked of the kernel: the process with this number, started at this moment of this boot.
+The kernel says whether one is alive: by process number, start time and boot.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import fcntl
 import json
 import os
 import time
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, read_at, read_small, replace_file
+from claudebox.base.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, parse_object, read_at, read_small, replace_file
 from claudebox.base.state import open_state
 from claudebox.report.leftovers import UNSEEN
 
@@ -24,27 +24,26 @@ if TYPE_CHECKING:
 
 DIRECTORY = "agents"
 _SUFFIX = ".json"
-_STARTING = 30.0  # seconds until a session that never said a word has failed
-_MOST_ENDED, _OLDEST = 32, 7 * 86400.0  # of ended sessions: how many are kept, and how long
+_START_SECONDS = 30.0  # after which a launcher without a process counts as failed
+_MAX_ENDED, _MAX_AGE = 32, 7 * 86400.0  # of ended sessions
 
 
 @dataclass(frozen=True)
 class Agent:
-    """One session without a terminal."""
+    """One background session."""
 
     id: str
     name: str
-    workdir: str  # where it works
-    project: str  # the project of the user that it belongs to
-    instance: str  # the name of its state
-    words: str  # what was asked for, in short
+    workdir: str
+    project: str  # the user's own, if `workdir` is a copy of it
+    instance: str  # name of its state
     created: float
     pid: int = 0  # of its launcher
-    start: int = 0  # when that was started, in ticks since boot
+    start: int = 0  # of that process, in ticks since boot
     boot: str = ""
-    begun: float = 0.0  # when its payload was let go
+    begun: float = 0.0  # when the payload started
     ended: float = 0.0
-    status: int = -1  # -1: nobody wrote one down
+    status: int = -1  # -1: unknown
 
     @property
     def alive(self) -> bool:
@@ -53,22 +52,21 @@ class Agent:
 
     @property
     def starting(self) -> bool:
-        """Return whether its launcher may be about to say its first word."""
-        return not self.pid and not self.ended and 0 <= time.time() - self.created < _STARTING
+        """Return whether its launcher may still report its process."""
+        return not self.pid and not self.ended and 0 <= time.time() - self.created < _START_SECONDS
 
     @property
     def full_name(self) -> str:
-        """Return the name with that of its project."""
+        """Return PROJECT/NAME."""
         return f"{os.path.basename(self.project)}/{self.name}"
 
 
 def boot_id() -> str:
-    """Return which boot of this machine this is."""
     return (read_small("/proc/sys/kernel/random/boot_id") or b"").decode("ascii", "replace").strip()
 
 
 def process_start(process: int) -> int:
-    """Return when a process was started, in ticks since boot; 0 if there is none, or only its remains."""
+    """Return when a process was started, in ticks since boot; 0 if it does not run."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             words = file.read().rpartition(b")")[2].split()
@@ -78,7 +76,7 @@ def process_start(process: int) -> int:
 
 
 class Records:
-    """All of them."""
+    """The records of all background sessions of a user."""
 
     def __init__(self, state: str) -> None:
         self.state = state
@@ -86,34 +84,49 @@ class Records:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock under which names are given."""
+        """Hold the lock for choosing names."""
         with Closing(os.open("lock", OPEN_LOCK, 0o600, dir_fd=self._directory)) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def all(self) -> list[Agent]:
-        """Return every record that can be read, oldest first."""
+        """Return every readable record, oldest first."""
         found = [self._read(name) for name in os.listdir(self._directory) if name.endswith(_SUFFIX)]
         return sorted((agent for agent in found if agent is not None), key=lambda agent: (agent.created, agent.id))
 
     def get(self, identifier: str) -> Agent | None:
-        """Return one, as it is now."""
         return self._read(f"{identifier}{_SUFFIX}")
 
     def settle(self, agent: Agent) -> tuple[Agent, bool]:
-        """Return whether its launcher runs, with the last record: before one is gone it writes how it ended."""
+        """Return the record, and whether its launcher runs; an ended one is read again, as it recorded its end last."""
         alive = agent.alive
         if alive or agent.ended or not agent.pid:
             return agent, alive
         return self.get(agent.id) or agent, False
 
     def save(self, agent: Agent) -> None:
-        """Write one down."""
         replace_file(self._directory, f"{agent.id}{_SUFFIX}", json.dumps(asdict(agent)).encode())
 
+    def remove(self, agent: Agent) -> None:
+        self.mark_seen(agent)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{agent.id}{_SUFFIX}", dir_fd=self._directory)
+
+    def prune(self) -> list[Agent]:
+        """Remove the oldest ended sessions, and return them."""
+        ended = [agent for agent in self.all() if not agent.alive and not agent.starting]
+        old = [
+            agent
+            for index, agent in enumerate(reversed(ended))
+            if index >= _MAX_ENDED or time.time() - max(agent.ended, agent.created) > _MAX_AGE
+        ]
+        for agent in old:
+            self.remove(agent)
+        return old
+
     def mark_seen(self, agent: Agent, *, seen: bool = True) -> None:
-        """Write down whether somebody has seen the report of one that has ended."""
-        path = self._note(agent)
+        """Record whether the user has seen the report of an ended session; the next launch mentions unseen ones."""
+        path = self._seen_marker(agent)
         if not seen:
             with Closing(os.open(os.path.dirname(path), OPEN_DIRECTORY)) as directory:
                 replace_file(directory, os.path.basename(path), os.fsencode(agent.name))
@@ -122,20 +135,13 @@ class Records:
             os.unlink(path)
 
     def is_seen(self, agent: Agent) -> bool:
-        """Return whether there is nothing to be seen."""
-        return not os.path.lexists(self._note(agent))
+        return not os.path.lexists(self._seen_marker(agent))
 
-    def _note(self, agent: Agent) -> str:
+    def _seen_marker(self, agent: Agent) -> str:
         return f"{self.state}/instances/{agent.instance}/{UNSEEN}{agent.id}"
 
-    def remove(self, agent: Agent) -> None:
-        """Forget one."""
-        self.mark_seen(agent)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{agent.id}{_SUFFIX}", dir_fd=self._directory)
-
     def find(self, name: str, workdir: str) -> Agent:
-        """Return the one that a user means in this directory: by name, PROJECT/NAME or id, living ones first."""
+        """Return the session called NAME, PROJECT/NAME or by id: living ones and those of this directory first."""
         agents = self.all()
         wanted = [agent for agent in agents if name in (agent.name, agent.full_name, agent.id)]
         for subset in ([agent for agent in wanted if agent.alive or agent.starting], wanted):
@@ -143,41 +149,25 @@ class Records:
             if len(here) == 1 or (here and len({agent.full_name for agent in here}) == 1):
                 return here[-1]
             if here:
-                names = ", ".join(f"`{agent.full_name}`" for agent in here[:8])
-                raise ClaudeboxError(f"several sessions are called `{name}`: {names}", hint="give the longer name")
+                raise _ambiguous(f"several sessions are called `{name}`", here)
         known = ", ".join(f"`{agent.full_name}`" for agent in agents[-8:])
         raise ClaudeboxError(f"there is no session `{name}`", hint=f"there are {known}" if known else "none runs here")
 
     def find_only(self, workdir: str) -> Agent:
-        """Return the one that a user means who gives no name: the one of this project, or the only one."""
+        """Return the only running session, of this directory or of all."""
         agents = [agent for agent in self.all() if agent.alive or agent.starting]
         here = [agent for agent in agents if _is_within(workdir, agent)] or agents
-        if len(here) == 1:
-            return here[0]
         if not here:
-            raise ClaudeboxError("no session runs without a terminal", hint="start one with `claudebox --detach`")
-        names = ", ".join(f"`{agent.full_name}`" for agent in here[:8])
-        raise ClaudeboxError(f"there are several sessions: {names}", hint="give one of these names")
-
-    def prune(self) -> list[Agent]:
-        """Forget the oldest of those that have ended, and return them."""
-        over = [agent for agent in self.all() if not agent.alive and not agent.starting]
-        old = [
-            agent
-            for index, agent in enumerate(reversed(over))
-            if index >= _MOST_ENDED or time.time() - max(agent.ended, agent.created) > _OLDEST
-        ]
-        for agent in old:
-            self.remove(agent)
-        return old
+            raise ClaudeboxError("no background session runs", hint="start one with `claudebox --detach`")
+        if len(here) > 1:
+            raise _ambiguous("there are several sessions", here)
+        return here[0]
 
     def _read(self, name: str) -> Agent | None:
-        content = read_at(self._directory, name)
+        document = parse_object(read_at(self._directory, name))
         try:
-            document = json.loads(content or b"")
-            known = {field.name: document[field.name] for field in fields(Agent) if field.name in document}
-            return Agent(**known)
-        except (ValueError, TypeError):  # half written on a full disk, or of another version
+            return Agent(**{field.name: document[field.name] for field in fields(Agent) if field.name in document})
+        except TypeError:  # half written on a full disk, or of another version
             return None
 
 
@@ -185,8 +175,6 @@ def _is_within(workdir: str, agent: Agent) -> bool:
     return any(f"{workdir}/".startswith(f"{place}/") for place in (agent.project, agent.workdir))
 
 
-def mark_begun(records: Records, agent: Agent) -> Agent:
-    """Write down that the payload runs."""
-    agent = replace(agent, begun=time.time())
-    records.save(agent)
-    return agent
+def _ambiguous(problem: str, agents: list[Agent]) -> ClaudeboxError:
+    names = ", ".join(f"`{agent.full_name}`" for agent in agents[:8])
+    return ClaudeboxError(f"{problem}: {names}", hint="give one of these names")

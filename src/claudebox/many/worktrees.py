@@ -1,6 +1,8 @@
-"""Worktrees for agents: ~/.claudebox/work/PROJECT/NAME, and beside each a file that says what it is a copy of.
+"""Worktrees for agents: ~/.claudebox/work/PROJECT/NAME, each described by the file PROJECT/.NAME beside it.
 
-An agent can write to its worktree and to nothing beside it, so what stands in that file is ours.
+An agent can write to its worktree only, so that file can be trusted. Git makes the worktree in a sandbox, on a branch
+of the user's own repository, with none of that repository's configuration, hooks and filters in force. Submodules get
+git directories of their own in the worktree's part of the repository, with hard links to the objects.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import stat
 import time
 from dataclasses import dataclass
 
-from claudebox.base import console, syscalls, trees
+from claudebox.base import syscalls, trees
 from claudebox.base.console import clean, shorten
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import OPEN_DIRECTORY, Closing, list_names, open_beneath, read_small, real_path, replace_file
@@ -37,85 +39,71 @@ if TYPE_CHECKING:
     from claudebox.plan.records import OwnGit
 
 
-# Names of agents: what a user may call one, and what one is called that got no name.
-
-
+LIMITS = Limits(seconds=3600.0, size=64 << 30)  # the user waits, and can interrupt
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-_NAMES_LONGEST = 64
+_MAX_NAME, _MAX_PROJECT_NAME = 64, 40
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a branch and of a session at once."""
+    """Refuse what cannot be the name of both a branch and a session."""
     reason = objection(f"refs/heads/{name}") if name else "it is empty"
-    if len(os.fsencode(name)) > _NAMES_LONGEST:
-        reason = f"it is longer than {_NAMES_LONGEST} bytes"
+    if len(os.fsencode(name)) > _MAX_NAME:
+        reason = f"it is longer than {_MAX_NAME} bytes"
     if name.upper() == "HEAD" or name.startswith(("claudebox/", "refs/")):
         reason = "git or claudebox use it for something else"
     if reason:
-        raise ClaudeboxError(
-            f"`{console.clean(name)}` cannot be the name of an agent: {reason}", hint="choose another name"
-        )
-
-
-def directory_name(name: str) -> str:
-    """Return what the directory of an agent is called: plain, since tools stumble over anything else."""
-    plain = slug(name)
-    return plain if plain == name else f"{plain}-{syscalls.sha256(os.fsencode(name))[:6]}"
+        raise ClaudeboxError(f"`{clean(name)}` cannot be the name of an agent: {reason}", hint="choose another name")
 
 
 def slug(text: str) -> str:
-    """Return a text as a name: what cannot be in one becomes a dash."""
+    """Return a text as a file name: every unusual character becomes a dash."""
     return "".join(char if char in _PLAIN else "-" for char in text).strip("-._") or "agent"
 
 
-def give_name(records: Records, wanted: str, project: str, *, chosen: bool = False) -> tuple[str, list[Agent]]:
-    """Return a name that no living session of this project has, and the ended ones that make room for it.
+def choose_name(records: Records, wanted: str, project: str, *, exact: bool = False) -> tuple[str, list[Agent]]:
+    """Return a name that no living session of the project has, and the ended sessions that it replaces.
 
-    One whose report nobody has seen keeps its name, unless the user has `chosen` the same: that of a copy, whose work
-    `--finish` shows.
+    A session with an unseen report keeps its name, unless it must be `exact`: that of a worktree, which `--finish`
+    reports on.
     """
-    base = wanted if chosen else slug(wanted)[: _NAMES_LONGEST - 4]
+    base = wanted if exact else slug(wanted)[: _MAX_NAME - 4]
     others = [agent for agent in records.all() if agent.project == project]
-    unseen = [] if chosen else [agent for agent in others if not records.is_seen(agent)]
+    unseen = [] if exact else [agent for agent in others if not records.is_seen(agent)]
     taken = {agent.name for agent in others if agent.alive or agent.starting or agent in unseen}
     name = next(name for number in range(1, 1000) if (name := base if number == 1 else f"{base}-{number}") not in taken)
     return name, [agent for agent in others if agent.name == name]
 
 
-_LONGEST = 40  # characters of the name of a project
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 @dataclass(frozen=True)
 class Copy:
-    """One copy."""
+    """One worktree."""
 
     name: str
     path: str
     source: str  # the project
     base: str = ""  # the commit that it began with
     created: float = 0.0
-    brought: tuple[str, ...] = ()  # ignored files and directories that came along
+    brought: tuple[str, ...] = ()  # ignored paths that were copied from the project
 
     @property
     def project(self) -> str:
-        """Return the directory with all copies of the project."""
+        """Return the directory of all worktrees of the project."""
         return os.path.dirname(self.path)
 
     @property
     def scratch(self) -> str:
-        """Return where git in a sandbox has room for what it says: ~/.claudebox, which may be another file system."""
+        """Return where git in a sandbox can put its output: ~/.claudebox, which may be another file system."""
         return self.path.rsplit("/", 3)[0]
 
     @property
     def ref(self) -> str:
-        """Return the branch that its agent works on."""
         return f"refs/heads/{self.name}"
 
 
 class Copies:
-    """All copies of a user."""
+    """All worktrees of a user."""
 
     def __init__(self, home: str) -> None:
         self.home = home = real_path(home)
@@ -123,17 +111,17 @@ class Copies:
         self.directory = f"{self.state}/{COPIES}"
 
     def place(self, name: str, source: str) -> Copy:
-        """Return where a copy lies, or would."""
+        """Return the worktree of this name; it is yet to be created if `created` is 0."""
         check_name(name)
-        project = f"{slug(os.path.basename(source))[:_LONGEST]}-{syscalls.sha256(os.fsencode(source))[:6]}"
-        directory = directory_name(name)
+        project = f"{slug(os.path.basename(source))[:_MAX_PROJECT_NAME]}-{syscalls.sha256(os.fsencode(source))[:6]}"
+        directory = slug(name)  # plain, as many tools fail in odd directories
+        directory += "" if directory == name else f"-{syscalls.sha256(os.fsencode(name))[:6]}"
         found = self._read(f"{self.directory}/{project}", directory)
         if found is not None and found.name != name:
-            raise ClaudeboxError(f"`{found.name}` is called nearly the same", hint="choose another name")
+            raise ClaudeboxError(f"`{name}` is too similar to `{found.name}`", hint="choose another name")
         return found or Copy(name, f"{self.directory}/{project}/{directory}", source)
 
     def all(self) -> list[Copy]:
-        """Return every copy that there is."""
         found = []
         for project in list_names(self.directory):
             directory = f"{self.directory}/{project}"
@@ -142,11 +130,11 @@ class Copies:
         return sorted(found, key=lambda copy: (copy.created, copy.path))
 
     def matching(self, name: str) -> list[Copy]:
-        """Return the copies that have a name: NAME, or PROJECT/NAME."""
+        """Return the worktrees called NAME or PROJECT/NAME."""
         return [copy for copy in self.all() if name in (copy.name, f"{os.path.basename(copy.source)}/{copy.name}")]
 
     def find(self, name: str, source: str) -> Copy:
-        """Return the copy that a user means in this project: by name, or PROJECT/NAME."""
+        """Return the worktree called NAME or PROJECT/NAME, that of this project first."""
         found = self.matching(name)
         here = [copy for copy in found if copy.source == source] or found
         if len(here) == 1:
@@ -157,7 +145,7 @@ class Copies:
         raise ClaudeboxError(f"there is no copy `{name}`", hint="`claudebox --sessions` lists them")
 
     def create(self, copy: Copy) -> None:
-        """Make the directory of a copy, which must not be there yet."""
+        """Create the directory, which must not exist."""
         os.close(open_state(self.state, COPIES))
         os.makedirs(copy.project, 0o700, exist_ok=True)
         try:
@@ -166,13 +154,13 @@ class Copies:
             raise ClaudeboxError(f"`{copy.path}` is in the way", hint="remove it, or choose another name") from None
 
     def save(self, copy: Copy) -> None:
-        """Write down what a copy is."""
+        """Write the file that describes a worktree."""
         with Closing(os.open(copy.project, OPEN_DIRECTORY)) as directory:
             row = "\0".join((copy.source, copy.base, repr(time.time()), copy.name, *copy.brought))
             replace_file(directory, f".{os.path.basename(copy.path)}", os.fsencode(row))
 
     def remove(self, copy: Copy) -> None:
-        """Remove a copy with the state that it has as a project."""
+        """Remove a worktree and the state that it has as a project."""
         with contextlib.suppress(FileNotFoundError):
             trees.remove(*os.path.split(copy.path))
         with contextlib.suppress(FileNotFoundError):
@@ -184,7 +172,7 @@ class Copies:
             os.rmdir(copy.project)
 
     def require_idle(self, copy: Copy) -> None:
-        """Refuse while an agent is at work in a copy."""
+        """Refuse while a session runs in a worktree."""
         alive = [process for process, workdir, _ in list_sessions(self.state) if workdir == copy.path]
         if alive:
             raise ClaudeboxError(
@@ -205,10 +193,10 @@ class Copies:
 
 
 def bring(source: str, target: str, relative: str, most: float) -> bool:
-    """Copy what stands at a path of a project into a worktree, up to so many bytes; return whether there is anything.
+    """Copy a path of the project into a worktree, at most so many bytes; return whether it exists.
 
-    An agent may have made it: no link is followed, nothing is hard-linked, and what is neither file, directory nor link
-    is left out. What came with the branch stays.
+    An agent may have made it: no link is followed, nothing is hard-linked, and sockets, pipes and devices are left out.
+    Files of the branch are not overwritten.
     """
     parent, _, name = relative.rpartition("/")
     place = f"{target}/{parent}".rstrip("/")
@@ -222,7 +210,7 @@ def bring(source: str, target: str, relative: str, most: float) -> bool:
             with contextlib.ExitStack() as stack:
                 try:
                     old = stack.enter_context(Closing(open_beneath(old_top, path, listed=True)))
-                except PermissionError:  # what the user cannot read, no agent needs
+                except PermissionError:
                     continue
                 new = stack.enter_context(Closing(open_beneath(new_top, path, listed=True)))
                 for name in names_in_it or os.listdir(old):
@@ -238,7 +226,7 @@ def bring(source: str, target: str, relative: str, most: float) -> bool:
                     elif stat.S_ISREG(status.st_mode):
                         most -= status.st_size
                         if most < 0:
-                            raise ClaudeboxError("it is too large; name it with `--copy` to have it all the same")
+                            raise ClaudeboxError("it is too large; `--copy` copies it anyway")
                         _copy_file(old, new, name)
     return True
 
@@ -251,21 +239,14 @@ def _copy_file(old: int, new: int, name: str) -> None:
     with Closing(source):
         status = os.fstat(source)
         with Closing(os.open(name, _WRITE, status.st_mode & 0o777, dir_fd=new)) as target:
-            private.copy_range(source, target, status.st_size)  # which shares blocks where the file system can
+            private.copy_range(source, target, status.st_size)
             os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-# The linked worktree of an agent: made by git in a sandbox, on a branch of the user's own repository.
-#
-# None of the repository's configuration, hooks and filters is in force in that sandbox. Its submodules have git
-# directories of their own in the worktree's part of the repository, with hard links of the objects.
-
-
-LIMITS = Limits(seconds=3600.0, size=64 << 30)  # the user waits for it, and can end it
 _ATTEMPTS, _PAUSE = 10, 0.1
 _ENTRY = ("description", "packed-refs", "shallow", "info/exclude", "info/attributes")
-# Git LFS without its programs. What git holds of a large file is a pointer: the SHA-256 of its content and its size.
-# A pointer to a file that the project does not have stays one. Git takes `%%` for `%` here.
+# Git LFS filters as shell scripts. In git, a large file is a pointer: the SHA-256 of its content and its size. Pointers
+# to files that the project lacks stay as they are. Git turns `%%` into `%` here.
 _LFS_STORE = "/large-files"
 _LFS_SMUDGE = (
     "cat >/tmp/pointer; "
@@ -281,17 +262,18 @@ _LFS_CLEAN = (
 )
 _CONFIG = git_plan.render([
     ("core", "", "bare", "false"), ("core", "", "hooksPath", "/dev/null"), ("core", "", "fsmonitor", "false"),
-    ("gc", "", "auto", "0"), ("maintenance", "", "auto", "false"), ("checkout", "", "workers", "4"),
+    ("core", "", "sparseCheckout", "false"), ("gc", "", "auto", "0"),
+    ("maintenance", "", "auto", "false"), ("checkout", "", "workers", "4"),
     ("filter", "lfs", "clean", _LFS_CLEAN), ("filter", "lfs", "smudge", _LFS_SMUDGE),
     ("filter", "lfs", "required", "false"),
 ])  # fmt: skip
 
 
-def plain_config(config: bytes, of_checkout: bytes = b"[core]\n\tsparseCheckout = false\n") -> bytes:
-    """Return a configuration for git in a sandbox: nothing in it runs, and no second file is read."""
-    dropped = (b"worktreeconfig", b"process")  # git would prefer the second to our filter
+def plain_config(config: bytes) -> bytes:
+    """Return a configuration for git in a sandbox that runs no programs and reads no other file."""
+    dropped = (b"worktreeconfig", b"process")  # git would prefer a filter's `process` to our commands
     plain = b"\n".join(line for line in config.split(b"\n") if not line.strip().lower().startswith(dropped))
-    return plain + of_checkout + _CONFIG
+    return plain + _CONFIG
 
 
 def _mount_large_files(common: str) -> tuple[str, ...]:
@@ -300,7 +282,7 @@ def _mount_large_files(common: str) -> tuple[str, ...]:
 
 
 def open_git(own: OwnGit, tools: Tools, copy: Copy) -> GitSandbox:
-    """Return a git that can write to a repository and to the directory of a copy."""
+    """Return a git that can write to the repository and to the worktree."""
     layout = describe_layout(own)
     mounts = (*real_mounts(layout), "--bind", copy.path, copy.path, *_mount_large_files(own.real))
     environ = {
@@ -313,10 +295,7 @@ def open_git(own: OwnGit, tools: Tools, copy: Copy) -> GitSandbox:
 
 
 def make_worktree(own: OwnGit, tools: Tools, copy: Copy, start: str) -> str:
-    """Make the worktree, on a new branch, and return the commit that it begins with.
-
-    `start` is a branch, a tag or a commit; nothing: what is checked out.
-    """
+    """Make the worktree on a new branch from `start` (default: HEAD), and return the commit."""
     try:
         with open_git(own, tools, copy) as box:
             commit = _add(box, own, copy, start)
@@ -332,11 +311,11 @@ def make_worktree(own: OwnGit, tools: Tools, copy: Copy, start: str) -> str:
 
 
 def _add(box: GitSandbox, own: OwnGit, copy: Copy, start: str) -> str:
-    """Make the branch and a worktree without files; return the commit."""
+    """Make the branch and an empty worktree; return the commit."""
     if box.ask("rev-parse", "-q", "--verify", copy.ref) is not None:
         raise ClaudeboxError(
-            f"the repository has a branch `{copy.name}` already",
-            hint=f"choose another name, and `--from {shlex.quote(copy.name)}` to go on from there",
+            f"the repository already has a branch `{copy.name}`",
+            hint=f"choose another name, with `--from {shlex.quote(copy.name)}` to start there",
         )
     commit = (box.ask("rev-parse", "-q", "--verify", f"{start or 'HEAD'}^{{commit}}") or b"").decode().strip()
     if not commit:
@@ -351,12 +330,12 @@ def _add(box: GitSandbox, own: OwnGit, copy: Copy, start: str) -> str:
             box.ask("update-ref", "-d", copy.ref, commit)
             if not left or "failed to read" not in str(error):
                 raise
-            time.sleep(_PAUSE)  # git cannot read a worktree that another git is just making
+            time.sleep(_PAUSE)  # another git is just making a worktree, which this one could not read
     return commit
 
 
 def restore_worktree(own: OwnGit, tools: Tools, copy: Copy) -> bool:
-    """Make a worktree again that the user has deleted; return whether its branch is still there."""
+    """Make a deleted worktree again; return whether its branch still exists."""
     try:
         forget(own, copy)
         os.makedirs(copy.path, 0o755)
@@ -376,7 +355,7 @@ def _check_out(box: GitSandbox, git_dir: str, path: str) -> None:
 
 
 def find_git_dir(own: OwnGit, copy: Copy) -> str:
-    """Return the worktree's own part of the repository, nothing if the repository does not know it."""
+    """Return the worktree's part of the repository, or an empty string."""
     for name in list_names(f"{own.real}/worktrees"):
         git_dir = f"{own.real}/worktrees/{name}"
         if os.fsdecode(read_small(f"{git_dir}/gitdir") or b"").rstrip("\n") == f"{copy.path}/.git":
@@ -385,7 +364,7 @@ def find_git_dir(own: OwnGit, copy: Copy) -> str:
 
 
 def forget(own: OwnGit, copy: Copy) -> None:
-    """Remove the worktree's own part of the repository; its branch and its files stay."""
+    """Remove the worktree's part of the repository; branch and files stay."""
     if git_dir := find_git_dir(own, copy):
         trees.remove(*os.path.split(git_dir))
         with contextlib.suppress(OSError):
@@ -393,17 +372,17 @@ def forget(own: OwnGit, copy: Copy) -> None:
 
 
 def delete_branch(own: OwnGit, tools: Tools, copy: Copy, tip: str) -> bool:
-    """Delete the branch, if it is where it was when the user was asked; return whether that was done."""
+    """Delete the branch if it is still at `tip` and nobody has it checked out; return whether it was deleted."""
     layout = describe_layout(own)
     with real_side(tools, copy.scratch, layout, LIMITS, f"agent {copy.name}") as real:
         here = os.fsdecode(real.box.ask("symbolic-ref", "-q", "HEAD") or b"").strip()
         if copy.ref in (here, *git_checkout.other_heads(layout, (copy.ref,), {}, real.box)):
-            return False  # the user has checked it out
+            return False
         return real.box.ask("update-ref", "-d", copy.ref, tip) is not None
 
 
 def is_untouched(own: OwnGit, tools: Tools, copy: Copy) -> bool:
-    """Return whether nothing was done since a worktree was made."""
+    """Return whether nothing has changed since the worktree was made."""
     git_dir = find_git_dir(own, copy)
     try:
         with open_git(own, tools, copy) as box:
@@ -416,19 +395,16 @@ def is_untouched(own: OwnGit, tools: Tools, copy: Copy) -> bool:
 
 
 def list_submodules(rows: Sequence[OwnGit]) -> dict[str, OwnGit]:
-    """Return the submodules of the checkout that is worked in by their place in its part of the git directory.
-
-    Each comes before those that lie in it.
-    """
+    """Return the submodules of the current checkout by their place in its git directory, outer ones first."""
     git_dir = next((row.git_dir for row in rows if row.real and not row.place), "")
     below = ((os.path.relpath(row.real, git_dir), row) for row in rows if row.place and row.real)
     return {place: row for place, row in below if place.startswith("modules/")}
 
 
 def fill_submodules(copy: Copy, own: OwnGit, rows: dict[str, OwnGit], tools: Tools) -> Iterator[str]:
-    """Check out each submodule that the project has, at the commit of the branch; yield what the user should know."""
+    """Check out each submodule that the project has, at the commit of the branch; yield what failed."""
     git_dir = find_git_dir(own, copy)
-    made = {"": (copy.path, git_dir)}  # by place: where it is checked out, and its git directory
+    made = {"": (copy.path, git_dir)}  # place: checkout and git directory
     links: dict[str, dict[str, str]] = {}
     for place, row in rows.items():
         around = max(
@@ -454,7 +430,7 @@ def fill_submodules(copy: Copy, own: OwnGit, rows: dict[str, OwnGit], tools: Too
 
 
 def _read_links(own: OwnGit, copy: Copy, outer: str, tools: Tools) -> dict[str, str]:
-    """Return path and commit of each submodule in what is checked out."""
+    """Return path and commit of each submodule in a checkout."""
     mounts, config = ("--ro-bind", own.real, own.real), {f"{own.real}/config": plain_config(own.config)}
     with GitSandbox(tools, mounts, {"GIT_DIR": outer}, copy.scratch, Limits(), config) as box:
         raw = box.git("ls-files", "-s", "-z")
@@ -483,7 +459,7 @@ def _fill(copy: Copy, row: OwnGit, tools: Tools, places: tuple[str, str, str], c
 
 
 def _make_directory(row: OwnGit, inner: str, commit: str, worktree: str) -> None:
-    """Make the git directory of a submodule: refs are copied, objects are hard links, so that no `git gc` takes any."""
+    """Make the git directory of a submodule with copied refs and hard-linked objects, which survive a `git gc`."""
     for part in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
         os.makedirs(f"{inner}/{part}")
     copier = private.Copier(row.real, inner, row.identity)
@@ -514,7 +490,7 @@ def _make_directory(row: OwnGit, inner: str, commit: str, worktree: str) -> None
 def find_submodule_work(
     copy: Copy, rows: dict[str, OwnGit], sources: dict[str, OwnGit], tools: Tools
 ) -> Iterator[tuple[str, str, list[Move]]]:
-    """Yield place and path of each submodule with commits that the project does not have, and the refs for them."""
+    """Yield place and path of each submodule with commits that the project lacks, and the refs to import them as."""
     for place, row in rows.items():
         with _agent_side(copy, row, tools) as side:
             side.begin_refs()
@@ -533,7 +509,7 @@ def find_submodule_work(
 
 
 def find_unreachable(real: Side, tips: set[str]) -> list[str]:
-    """Return those of some commits that neither HEAD nor a branch, tag or remote-tracking branch leads to."""
+    """Return those of some objects that HEAD, branches, tags and remote-tracking branches do not reach."""
     real.begin_refs()
     real.read_refs()
     known = {*real.refs.values(), *filter(None, real.head()[1:])}
@@ -546,7 +522,7 @@ def find_unreachable(real: Side, tips: set[str]) -> list[str]:
 
 
 def bring_submodule(copy: Copy, row: OwnGit, source: OwnGit, moves: list[Move], tools: Tools) -> str:
-    """Bring commits of a submodule into that of the project as checked data; return why they stay, or nothing."""
+    """Import commits of a submodule into the project's; return why they were refused, or an empty string."""
     with (
         _agent_side(copy, row, tools) as side,
         real_side(tools, copy.scratch, describe_layout(source), LIMITS, f"agent {copy.name}") as real,
@@ -560,7 +536,7 @@ def bring_submodule(copy: Copy, row: OwnGit, source: OwnGit, moves: list[Move], 
 
 
 def _agent_side(copy: Copy, row: OwnGit, tools: Tools) -> Side:
-    """Open a submodule of the worktree to be read: what is in it was taken in as checked data."""
+    """Open a submodule of the worktree read-only; its content was imported as checked data."""
     layout = describe_layout(row)
     stores = (word for store in layout.stores[1:] for word in ("--ro-bind", store, store))
     mounts = ("--ro-bind", row.real, row.real, *stores)
