@@ -20,7 +20,7 @@ LAYERS = (
     "base", "tables", "settings", "host", "plan", "run", "feature", "report", "session", "many", "commands", "cli",
 )  # fmt: skip
 FEATURES = ("agent", "broker", "git", "network", "nix", "undo")
-ROOMS = {"facts": "host", "config": "host", "config_paths": "host", "plan": "plan", "records": "host"}
+ROOMS = {"facts": "host", "config": "host", "plan": "plan", "records": "host"}
 TABLES = ("agent.claude", "network.tiers")  # data of a feature, which every layer may read
 # Where the core meets the features: what they found, what they planned, what of theirs runs beside a sandbox.
 MEETINGS = ("host.gather", "plan.compose", "run.sidecars", "session")

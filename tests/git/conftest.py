@@ -90,7 +90,6 @@ class Result:
     head: str = ""
     notes: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
     obeyed: list[str] = field(default_factory=list)
     error: str = ""
 

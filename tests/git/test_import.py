@@ -38,7 +38,6 @@ def test_what_an_earlier_version_kept_is_read_and_replaced(pair):
 
     assert [move[0] for move in pair.bring_back().moved] == ["refs/heads/more", "refs/tags/one", "refs/heads/main"]
 
-    assert sorted(os.listdir(pair.private)) == ["lock", "own", "scratch", "state.json", "synced"]
     assert pair.host("git log -1 --format=%s; git status --porcelain") == "inside\n"
 
 

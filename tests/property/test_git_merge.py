@@ -24,7 +24,7 @@ def contains(tip: str, commit: str) -> bool:
 def after(merged: Merged, mine: dict[str, str], theirs: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return both sides after everything that was decided has been done."""
     mine, theirs = dict(mine), dict(theirs)
-    for side, moves in ((theirs, merged.out), (mine, merged.into)):
+    for side, moves in ((theirs, merged.outbound), (mine, merged.inbound)):
         for move in moves:
             side.pop(move.name, None)
             if move.new:
@@ -52,7 +52,7 @@ def test_no_work_is_lost(mine, theirs, base):
     # proves GIT-03
     merged = merge_refs(mine, theirs, base, contains)
     _, new_theirs = after(merged, mine, theirs)
-    renamed = {move.name: move.new for move in merged.parted}
+    renamed = {move.name: move.new for move in merged.diverged}
 
     for name in (name for name in {*mine, *theirs} if name.startswith(HEADS) and not objection(name)):
         inside, outside, before = (refs.get(name) for refs in (mine, theirs, base))
@@ -68,11 +68,11 @@ def test_nothing_but_branches_and_new_tags_goes_out(mine, theirs, base):
     # proves GIT-03
     merged = merge_refs(mine, theirs, base, contains)
 
-    for move in (*merged.out, *merged.parted):
+    for move in (*merged.outbound, *merged.diverged):
         assert not objection(move.name)
         assert move.name.startswith(HEADS) or not move.old
         assert move.name.startswith(HEADS) or move.new
-    assert all(move.old == theirs.get(move.name, "") for move in merged.out)  # by compare-and-swap
+    assert all(move.old == theirs.get(move.name, "") for move in merged.outbound)  # by compare-and-swap
 
 
 @given(REFS, REFS, REFS)
@@ -80,7 +80,7 @@ def test_branches_checked_out_elsewhere_are_never_moved(mine, theirs, base):
     # proves GIT-03
     merged = merge_refs(mine, theirs, base, contains, frozenset({"refs/heads/a"}))
 
-    assert all(move.name != "refs/heads/a" for move in merged.out)
+    assert all(move.name != "refs/heads/a" for move in merged.outbound)
 
 
 @given(st.text(min_size=1, max_size=30))
@@ -128,7 +128,7 @@ def test_no_short_name_is_given_twice(branches, tags):
     mine = {**{HEADS + name: "2" for name in branches}, **{TAGS + name: "2" for name in tags}, **theirs}
     merged = merge_refs(mine, theirs, theirs, contains, remotes=lambda: frozenset({"origin"}))
 
-    assert merged.out == ()
+    assert merged.outbound == ()
     assert {name for name, _ in merged.refused} == mine.keys() - theirs.keys()
 
 
@@ -139,6 +139,6 @@ def test_of_an_agents_worktree_only_its_branch_moves():
 
     merged = merge_refs(mine, dict(base), base, lambda _a, _b: False, only="refs/heads/a")
 
-    assert [move.name for move in merged.out] == ["refs/heads/a"]
-    assert [move.name for move in merged.parted] == ["refs/heads/main", "refs/heads/new", "refs/tags/v1"]
-    assert [(move.name, move.new) for move in merged.into] == [("refs/heads/gone", "1")]
+    assert [move.name for move in merged.outbound] == ["refs/heads/a"]
+    assert [move.name for move in merged.diverged] == ["refs/heads/main", "refs/heads/new", "refs/tags/v1"]
+    assert [(move.name, move.new) for move in merged.inbound] == [("refs/heads/gone", "1")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,6 +74,25 @@ def test_whatever_comes_first_disarms_it(user_box, background, flag):
     assert is_disarmed(result.stderr, "n/.git"), result.stderr
     assert not status(user_box, "n")
     assert "put aside" not in user_box.sh("true").stderr
+
+
+def test_a_note_of_another_version_is_worked_off_for_the_project(user_box, background):
+    # proves D11, END-01
+    user_box.host("sh", "-ec", "git init -q; git config alias.x '!true'")
+    kill_session(background, user_box, ARM.format("n", f"{user_box.home}/run"), "--undo-keep", "1")
+    (note,) = Path(user_box.home, ".claudebox/unlooked").iterdir()
+    number, *names = marshal.loads(note.read_bytes())[:4]
+    began = note.stat().st_mtime
+    note.write_bytes(marshal.dumps((number - 1, *names, "as it was in that version")))
+    os.utime(note, (began, began))
+
+    result = user_box.sh("true")
+
+    assert is_disarmed(result.stderr, "n/.git"), result.stderr
+    assert "only the project was examined" in result.stderr
+    assert not status(user_box, "n")
+    assert "alias" in Path(user_box.project, ".git/config").read_text()
+    assert not note.exists()
 
 
 def leave_armed(box: Box, background: Background, project: str) -> None:

@@ -12,7 +12,7 @@ from tests.conftest import REPOSITORY
 
 from claudebox.base import process
 from claudebox.git import disarm
-from claudebox.git import nested as git_nested
+from claudebox.git import facts as git_facts
 from claudebox.git.disarm import clean_config, read_addresses
 from claudebox.report import changes as report_changes
 
@@ -351,7 +351,7 @@ def test_what_a_repository_of_the_user_said_before_stays(project, tmp_path):
     git(project, "init", "-q", "lib")
     git(lib, "config", "alias.x", "!true")
     (lib / ".git/hooks/pre-push").write_text("mine")
-    nested = git_nested.find_nested((str(project),), str(tmp_path))
+    nested = git_facts.find_nested((str(project),), str(tmp_path))
     assert [row.path for row in nested] == [f"{lib}/.git"]
     time.sleep(0.05)
     since = time.time()
@@ -379,7 +379,7 @@ def test_what_is_not_in_a_configuration_any_more_is_not_written_back(project, tm
     lib = project / "lib"
     arm(lib, mark)
     git(lib, "config", "alias.x", "!true")
-    nested = git_nested.find_nested((str(project),), str(tmp_path))
+    nested = git_facts.find_nested((str(project),), str(tmp_path))
     assert [row.path for row in nested] == [f"{lib}/.git"]
     assert runs(mark, lib)  # the positive control
     for name in ("core.fsmonitor", "core.worktree"):
@@ -403,7 +403,7 @@ def test_a_repository_that_took_the_place_of_the_users_is_disarmed(project, tmp_
     os.rename(project / "old/.git", project / "old/later")  # made by an earlier session, and no repository then
     (project / "old/later/HEAD").rename(project / "old/later/H")
     git(project, "init", "-q", "lib")
-    nested = git_nested.find_nested((str(project),), str(tmp_path))
+    nested = git_facts.find_nested((str(project),), str(tmp_path))
     time.sleep(0.05)
     since = time.time()
     time.sleep(0.05)

@@ -116,7 +116,7 @@ def test_what_is_only_inside_survives_a_set_up_that_is_killed(main, tmp_path):
     # proves GIT-03
     own = own_git(main, tmp_path)
     set_up(own)
-    made = {"objects/pack/pack-of-a-stash.pack": "stash", "hooks/pre-commit": "hook", "lfs/objects/large": "large"}
+    made = {"objects/pack/pack-of-a-stash.pack": "stash", "lfs/objects/large": "large"}
     for name, content in made.items():
         path = Path(own.own, name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,21 +132,7 @@ def test_what_is_only_inside_survives_a_set_up_that_is_killed(main, tmp_path):
     assert Path(own.own, "index").read_bytes() == (main / ".git/index").read_bytes()
 
 
-def test_hooks_inside_go_when_those_outside_have_changed_even_if_a_set_up_was_killed(main, tmp_path):
-    # proves GIT-03
-    own = own_git(main, tmp_path)
-    set_up(own)
-    Path(own.own, "hooks/pre-commit").write_text("of the agent")
-    (main / ".git/hooks").mkdir(exist_ok=True)
-    (main / ".git/hooks/pre-push").write_text("of the user")
-
-    set_up_and_be_killed(own)
-    set_up(own)
-
-    assert os.listdir(f"{own.own}/hooks") == ["pre-push"]
-
-
-@pytest.mark.parametrize("name", ["hooks", "lfs", "objects"])
+@pytest.mark.parametrize("name", ["lfs", "objects"])
 @pytest.mark.parametrize("mode", [0o000, 0o500])
 def test_directories_that_an_agent_closed_are_kept_and_opened(main, tmp_path, name, mode):
     # proves GIT-04
@@ -165,21 +151,21 @@ def test_directories_that_an_agent_closed_are_kept_and_opened(main, tmp_path, na
     assert (place / "below").is_dir()
 
 
-def test_hooks_inside_go_when_one_outside_has_changed_under_the_same_size_and_time(main, tmp_path):
+def test_hooks_are_those_of_the_host_at_each_launch(main, tmp_path):
     # proves GIT-03
     hook = main / ".git/hooks/pre-commit"
     hook.parent.mkdir(exist_ok=True)
-    hook.write_text("echo AAAA")
+    hook.write_text("of the user")
     own = own_git(main, tmp_path)
     set_up(own)
-    Path(own.own, "hooks/pre-commit").write_text("echo EVIL")
-    before = hook.stat()
-    hook.write_text("echo BBBB")
-    os.utime(hook, ns=(before.st_atime_ns, before.st_mtime_ns))
+    Path(own.own, "hooks/pre-commit").write_text("of the agent")
+    Path(own.own, "hooks/pre-push").write_text("of the agent")
 
     set_up(own)
 
-    assert Path(own.own, "hooks/pre-commit").read_text() == "echo BBBB"
+    assert [(path.name, path.read_text()) for path in Path(own.own, "hooks").iterdir()] == [
+        ("pre-commit", "of the user")
+    ]
 
 
 def test_a_directory_in_use_is_left_alone(main, tmp_path):

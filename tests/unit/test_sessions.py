@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 
-from claudebox.git.refs import IndexRow
+from claudebox.git.sides import TreeChange
 from claudebox.many import finish, sessions
 from claudebox.many.records import Agent, Records, boot_id, process_start
 from claudebox.many.tmux import Tmux
@@ -41,7 +41,7 @@ def test_a_session_that_ends_while_it_is_listed_shows_how_it_ended(tmp_path):
 
 def test_what_an_agent_did_is_shown_by_danger_and_decoys_hide_nothing():
     # proves AGENT-06
-    row = IndexRow("100644", "1" * 40, "000000", "0" * 40)
+    row = TreeChange("100644", "1" * 40)
     names = (*(f"{name}{number:02}/Makefile" for name in "ac" for number in range(20)), "b/conftest.py", "z/.envrc")
     changed = dict.fromkeys(sorted((*names, *(f"b{number:02}/conftest.py" for number in range(20)))), row)
     lines = list(

@@ -25,7 +25,7 @@ def run(_flags: Settings, environ: dict[str, str]) -> int:
     instance = base_state.locate(home, repository.main if repository else workdir)
     leftovers.catch_up(instance, (workdir,))
     done, failed = importer.import_all(instance, importer.find_tools(programs.search_path(environ, workdir)))
-    lines = git_report.lines(done, again=True)
+    lines = git_report.lines(done)
     for line in lines:
         console.note(line)
     if not lines and not failed:

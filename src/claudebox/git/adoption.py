@@ -1,7 +1,7 @@
-"""Repositories that the agent made: one where the project had none, and submodules that it added.
+"""Repositories, submodules and worktrees that the agent made: give the host a git directory for each (GIT-04).
 
-The real git directory is written by hand, with a configuration of ours, and stays empty until the import fills it; so
-nothing that the agent wrote is executed on the host. Only after a session, when nobody can change anything any more.
+It is written by hand, with a configuration of ours, and stays empty until the import fills it: nothing that the agent
+wrote is executed on the host. Repositories and submodules only after a session, when no agent can change anything.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from claudebox.base import syscalls
 from claudebox.base.console import shorten
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import (
+    OPEN_DIRECTORY,
+    Closing,
     identify,
     list_names,
     mode_of,
@@ -26,8 +28,8 @@ from claudebox.base.files import (
     replace_file,
 )
 from claudebox.git import private as git_private
+from claudebox.git import sides
 from claudebox.git import state as git_state
-from claudebox.git import submodules
 from claudebox.git.config import quote
 from claudebox.git.disarm import disarm_paths
 from claudebox.git.refs import objection, objection_to_new
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     from claudebox.git.state import Layout
 
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PARTS = ("objects/info", "objects/pack", "refs/heads", "refs/tags", "logs", "info")
 _CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n"
 _DIGITS = 16
@@ -52,9 +53,9 @@ _MOST_MODULES = 64
 
 
 def adopt_repository(path: str) -> bool:
-    """Make a git directory for a project that had none, if the agent has made one inside; return whether it is there.
+    """Make a git directory for a project that had none, if the agent made one inside; return whether it exists.
 
-    It is built beside and renamed into place; where that was cut off, the next attempt goes on.
+    It is built beside and renamed into place; after a kill the next attempt completes it.
     """
     layout = git_state.read_layout(path)
     place = f"{layout.work_tree}/.git"
@@ -93,7 +94,7 @@ def _remove_quietly(path: str) -> None:
 
 
 def forget_repository(path: str) -> None:
-    """Empty what was kept for a project without a repository, now that it has one."""
+    """Reset the private directory of a project without a repository, now that it has one."""
     git_private.remove(f"{path}/own")
     os.mkdir(f"{path}/own", 0o700)
     _write(path, git_state.read_layout(path).replace(common="", git_dir="", stores=(), identities=()))
@@ -120,23 +121,20 @@ def adopt_submodules(path: str) -> list[str]:
                 identities=git_state.describe_identities(identify(built), None),
             )  # fmt: skip
             private = f"{os.path.dirname(path)}/{base_state.name_git_directory(built, built)}"
-            if os.path.lexists(f"{private}/own"):  # of a git directory that is gone, whose number this one has
+            if os.path.lexists(f"{private}/own"):  # of a deleted git directory with the same inode
                 os.rename(private, f"{private}.{time.time_ns()}")
             os.makedirs(private, mode=0o700, exist_ok=True)
             _write(private, inner, built)
             os.rename(built, place)
         private = f"{os.path.dirname(path)}/{base_state.name_git_directory(place, place)}"
-        around = open_below(inside, os.path.dirname(name))  # no link of the agent may lead it away
-        try:
+        with Closing(_open_below(inside, os.path.dirname(name))) as around:  # through no link of the agent
             os.rename(os.path.basename(name), f"{private}/own", src_dir_fd=around)
-        finally:
-            os.close(around)
         made.append(private)
     return made
 
 
 def _is_new(path: str, place: str) -> bool:
-    """Return whether a submodule has no git directory yet, or one that an import has made and not filled."""
+    """Return whether a submodule has no git directory yet, or one that an import made and did not fill."""
     if not os.path.lexists(place):
         return True
     try:
@@ -147,7 +145,7 @@ def _is_new(path: str, place: str) -> bool:
 
 
 def _new_modules(path: str, layout: Layout) -> Iterator[tuple[str, str]]:
-    """Yield the name and the checkout of each submodule that only the agent has: a gitfile leads to it."""
+    """Yield name and checkout of each submodule that only the agent has: a gitfile leads to it."""
     for checkout in _gitfiles(layout.work_tree):
         gitfile = _read_below(layout.work_tree, f"{checkout}/.git")
         if gitfile is None:  # it is not initialised outside
@@ -164,7 +162,7 @@ def _new_modules(path: str, layout: Layout) -> Iterator[tuple[str, str]]:
 
 
 def own_checkout(path: str, layout: Layout) -> str:
-    """Return what stands inside in the place of a submodule that is not initialised outside."""
+    """Return the directory that stands inside in the place of a submodule that is not initialised outside."""
     return f"{os.path.dirname(path)}/checkouts/{syscalls.sha256(os.fsencode(layout.work_tree))[:_DIGITS]}"
 
 
@@ -180,45 +178,32 @@ def _gitfiles(work_tree: str) -> Iterator[str]:
             yield checkout
 
 
-def open_below(base: str, path: str) -> int:
-    """Open a directory beneath one of ours, through no link."""
-    top = os.open(base, _DIRECTORY)
-    try:
+def _open_below(base: str, path: str) -> int:
+    with Closing(os.open(base, OPEN_DIRECTORY)) as top:
         return open_beneath(top, path, listed=True)
-    finally:
-        os.close(top)
 
 
 def _read_below(base: str, path: str) -> bytes | None:
-    """Return a file beneath a directory, through no link."""
     try:
-        directory = open_below(base, os.path.dirname(path))
+        with Closing(_open_below(base, os.path.dirname(path))) as directory:
+            return read_at(directory, os.path.basename(path))
     except OSError:
         return None
-    try:
-        return read_at(directory, os.path.basename(path))
-    finally:
-        os.close(directory)
 
 
 def _holds_work(base: str, path: str) -> bool:
-    """Return whether a directory beneath one of ours is a repository with something in it."""
+    """Return whether a directory beneath one of ours is a repository that is not empty."""
     try:
-        directory = open_below(base, path)
+        with Closing(_open_below(base, path)) as directory:
+            names = os.listdir(directory)
+            is_whole = all(stat.S_ISDIR(mode_of(name, directory)) for name in ("refs", "objects"))
     except OSError:
         return False
-    try:
-        names = os.listdir(directory)
-        parts = [os.lstat(name, dir_fd=directory).st_mode for name in ("refs", "objects") if name in names]
-        return (
-            len(parts) == 2 and all(map(stat.S_ISDIR, parts)) and not {"index", "packed-refs", "logs"}.isdisjoint(names)
-        )
-    finally:
-        os.close(directory)
+    return is_whole and not {"index", "packed-refs", "logs"}.isdisjoint(names)
 
 
 def _is_free(place: str) -> bool:
-    """Return whether nothing is there but empty directories, of the sandbox or of an attempt that failed."""
+    """Remove empty directories, of the sandbox or of a failed attempt; return whether nothing else is there."""
     if not stat.S_ISDIR(mode_of(place)):
         return not os.path.lexists(place)
     if any(names for _, _, names in os.walk(place)):
@@ -230,31 +215,29 @@ def _is_free(place: str) -> bool:
 def _make(place: str, own: str, config: str) -> None:
     for part in _PARTS:
         os.makedirs(f"{place}/{part}")
-    descriptor = os.open(place, _DIRECTORY)
-    try:
-        head = (_read_below(own, "HEAD") or b"").decode("utf-8", "surrogateescape").strip()
-        branch = head.removeprefix("ref: ")
-        plain = head.startswith("ref: refs/heads/") and not objection_to_new(branch)
-        replace_file(descriptor, "HEAD", f"ref: {branch if plain else 'refs/heads/main'}\n".encode())
-        replace_file(descriptor, "config", config.encode("utf-8", "surrogateescape"))
-        os.chmod("config", 0o644, dir_fd=descriptor)
-        os.chmod("HEAD", 0o644, dir_fd=descriptor)
-    finally:
-        os.close(descriptor)
+    head = (_read_below(own, "HEAD") or b"").decode("utf-8", "surrogateescape").strip()
+    branch = head.removeprefix("ref: ")
+    plain = head.startswith("ref: refs/heads/") and not objection_to_new(branch)
+    _write_files(place, HEAD=f"ref: {branch if plain else 'refs/heads/main'}\n", config=config)
+
+
+def _write_files(directory: str, **files: str) -> None:
+    with Closing(os.open(directory, OPEN_DIRECTORY)) as opened:
+        for name, text in files.items():
+            replace_file(opened, name, os.fsencode(text))
+            os.chmod(name, 0o644, dir_fd=opened)
 
 
 def _write(path: str, layout: Layout, built: str = "") -> None:
-    """Write what set-up would have written: what is built is empty, so there is nothing in common but HEAD."""
+    """Write the state as set-up would; what was `built` is empty, so both sides have only HEAD in common."""
     head = (_read_below(built, "HEAD") if built else b"") or b""
     git_state.write_state(path, git_state.State(layout))
     git_state.write_synced(path, head=head.strip(), index=b"")
 
 
-# Worktrees that were made inside become worktrees of the real repository (GIT-04).
-#
-# Only the few lines that make one are written, with values of our own: what the agent's git directory says is
-# checked, and its index is not taken. The files lie in the project and stay what they are. A registration is built
-# beside, with its index, and renamed into place: without one, the next commit there would delete every file.
+# Worktrees that were made inside become worktrees of the host's repository. Their files lie in the project already.
+# What the agent's git directory says is checked, and its index is not used. A registration is built beside, with an
+# index, and renamed into place: without an index the next commit there would delete every file.
 
 
 _MOST = 64
@@ -264,7 +247,7 @@ _BRANCH = "ref: refs/heads/"
 
 
 class Worktrees:
-    """The worktrees that the agent has in the project."""
+    """The agent's worktrees in the project."""
 
     def __init__(self, path: str, layout: Layout, agent: Side, real: Side) -> None:
         self._path, self._layout, self._agent, self._real = path, layout, agent, real
@@ -279,9 +262,9 @@ class Worktrees:
                 self.reached[target] = head
 
     def bring_back(self, checkout: Checkout, taken: frozenset[str], moves: list[Move], *, final: bool) -> Iterator[str]:
-        """Take over new worktrees, and HEAD and branch of those that the host has; yield what the user should know.
+        """Register new worktrees, move HEAD and branch of those that the host has; yield lines to tell.
 
-        `taken` are branches that other checkouts of the host have. One with gitlinks waits until no agent runs any more
+        `taken` are branches that other checkouts of the host have. A worktree with gitlinks waits until no agent runs
         (`final`): git of the host enters them.
         """
         layout, real = self._layout, self._real
@@ -299,7 +282,7 @@ class Worktrees:
             problem = _why_not(name, where, target, layout) or _why_not_head(head, real, refs, taken)
             commit = refs.get(head.removeprefix("ref: "), head)
             raw = b"" if problem else real.box.ask("ls-tree", "-r", "-z", commit)
-            links = submodules.links_of_tree(raw or b"")
+            links = sides.links_of_tree(raw or b"")
             if links and not final:
                 self.problem = "it has a submodule, which comes back at the end of the session"
                 continue
@@ -334,7 +317,7 @@ def _names(directory: str) -> list[str]:
 
 
 def _line(path: str) -> str:
-    """Return the one line of a file of the agent's, nothing for anything else."""
+    """Return the line of a file with one line; "" for anything else."""
     if os.path.islink(os.path.dirname(path)):
         return ""
     text = os.fsdecode(read_small(path, limit=_LINE) or b"").strip()
@@ -363,29 +346,25 @@ def _why_not_head(head: str, real: Side, refs: dict[str, str], taken: frozenset[
 
 
 def _register(common: str, owner: str, name: str, where: str, head: str, real: Side) -> None:
-    """Register a worktree with an index as if just checked out: what was changed in the files shows as changed."""
+    """Register a worktree with an index as if just checked out: edited files show as changed."""
     built, target = f"{common}/{_BUILD}/{owner}-{name}", f"{common}/worktrees/{name}"
     git_private.remove(built)
     os.makedirs(built)
-    directory = os.open(built, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        for part, text in (("commondir", "../.."), ("gitdir", f"{where}/.git"), ("HEAD", head)):
-            replace_file(directory, part, os.fsencode(f"{text}\n"))
-            os.chmod(part, 0o644, dir_fd=directory)
+        _write_files(built, commondir="../..\n", gitdir=f"{where}/.git\n", HEAD=f"{head}\n")
         real.box.git("--git-dir", built, "read-tree", "HEAD")
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.rename(built, target)
     finally:
-        os.close(directory)
         clear_unfinished(common, owner)
 
 
 def clear_unfinished(common: str, owner: str) -> None:
-    """Remove what an import of this private directory began to build, and was killed."""
+    """Remove what a killed import of this private directory began to build."""
     for entry in list_names(f"{common}/{_BUILD}"):
         if entry.startswith(f"{owner}-"):
             git_private.remove(f"{common}/{_BUILD}/{entry}")
     try:
         os.rmdir(f"{common}/{_BUILD}")
-    except OSError:  # it is not there, or another import builds
+    except OSError:  # missing, or in use by another import
         return

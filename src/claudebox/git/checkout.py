@@ -1,10 +1,10 @@
 """HEAD, index and checked-out branch of the host, which move together or not at all.
 
-A branch that moved without the index would let the user's next commit delete what the agent has added. So git merges
-the indexes first: what the agent's has otherwise than both had is carried into a copy of the host's by `read-tree -m`
-and refused where both changed a path. Then, under the lock of the index, HEAD and branch move and the copy takes its
-place, in one script that outlives us. Never the index file of the agent: a forged one lies to `git status` about what
-the next commit contains; its tree has passed `receive-pack`.
+If a branch moved without the index, the user's next commit would delete what the agent has added. So git merges the
+indexes first: `read-tree -m` carries what the agent staged into a copy of the host's index, and refuses where both
+changed a path. Then, under the lock of the index, HEAD and branch move and the copy is renamed into place, in one
+script that outlives us. The agent's index file itself is never used: a forged one lies to `git status`. Its tree has
+passed `receive-pack`.
 
 `synced` in the private directory holds what both sides had in common: the `index`, and the text of `head`.
 """
@@ -14,11 +14,10 @@ from __future__ import annotations
 import os
 import time
 
-from claudebox.base.files import read_small, write_all
+from claudebox.base.files import read_small
 from claudebox.git import private as git_private
 from claudebox.git.refs import HEADS, HEX, objection, objection_to_new, remote_names, render_updates, shorten_ref
-from claudebox.git.sandbox import GitError
-from claudebox.git.sides import parse_rows
+from claudebox.git.sides import parse_changes
 from claudebox.git.state import REFTABLE_HEAD
 
 TYPE_CHECKING = False
@@ -31,11 +30,12 @@ if TYPE_CHECKING:
     from claudebox.git.state import Layout, Private
 
 
-_ATTEMPTS, _PATIENCE, _LOOK = 5, 2.0, 0.05  # seconds for which another git may hold a lock
-_CONFLICTED = "-"  # stands for the tree of an index with conflicts
+_ATTEMPTS = 5
+_LOCK_TIMEOUT, _LOCK_POLL = 2.0, 0.05  # seconds for which another git may hold a lock
+_CONFLICTED = "-"  # instead of the tree of an index with conflicts
 _HEADS = 'for place; do git --git-dir="$place" symbolic-ref -q HEAD; echo "$?"; done'
 _CONFLICT, _LOCKED, _CHANGED, _FAILED, _PARTLY = 10, 11, 12, 13, 14
-# The trees of the index that both had, and of the host's, which is copied; and how many they are.
+# Print the tree of the common index and that of a copy of the host's, and how many different indexes these are.
 _TREES = """\
 cp -p "$GIT_DIR/index" /synced/host 2>/dev/null || rm -f /synced/host
 for name in index host; do
@@ -44,8 +44,8 @@ done
 git hash-object --no-filters /synced/index /synced/host | uniq | wc -l
 """
 _AGENT_TREE = "cp /g/index /scratch/index 2>/dev/null; GIT_INDEX_FILE=/scratch/index git write-tree"
-# $1, $2: the trees between which the agent's index has changed; $3: the HEAD that is expected; $4: the new one, and
-# $5: why; $6: which index both have in common then; $7: whose lock it is. Standard input: branches for update-ref.
+# $1, $2: the agent's index before and now, as trees; $3: the expected HEAD; $4: the new one; $5: the reflog message;
+# $6: which index both sides have then; $7: the owner of the lock. Standard input: branches for update-ref.
 _SETTLE = f"""\
 index=$GIT_DIR/index
 identify() {{ stat -c "%i %s %y" "$index" 2>/dev/null; }}
@@ -88,7 +88,8 @@ if [ -n "$6" ]; then
 fi
 exit "$status"
 """
-# The same for the agent's. An entry as young as the index may have changed within its second, so its time stays.
+# The same in the agent's repository. An entry as young as the index may have changed in the same second, so the time of
+# the index stays.
 _BRING_IN = f"""\
 index=$GIT_DIR/index
 cp /synced/index /tmp/base 2>/dev/null; cp /synced/host /tmp/host 2>/dev/null
@@ -127,14 +128,14 @@ class Checkout:
         self._agent, self._real = agent, real
         self._writer = writer  # opens the agent's repository to be written
         self._outward = outward
-        self.head = ""  # the new HEAD of the real repository, if it changed
+        self.head = ""  # the new HEAD of the host, if it changed
         self.notes: list[str] = []
         self.is_settled = False
         self._problem = ""  # of the agent's index
-        self.tree = self._base = self._host = ""  # of the agent's index, of what both had, of the host's
+        self.tree = self._base = self._host = ""  # of the agent's index, the common one, the host's
 
     def read(self) -> None:
-        """Write the indexes of both sides, and what they had in common, as trees."""
+        """Write the indexes of both sides, and the common one, as trees."""
         self._agent.box.begin("sh", "-c", _AGENT_TREE)
         status = self._real.box.script(_TREES)
         rows = self._real.box.output().decode().split("\n")
@@ -149,7 +150,7 @@ class Checkout:
         self.tree = tree if self._agent.is_id(tree) else ""
 
     def needed_objects(self) -> set[str]:
-        """Return the objects that the agent's index or its detached HEAD need, and no branch leads to."""
+        """Return the objects that the agent's index or detached HEAD need, and that no branch leads to."""
         head, commit = self._agent.head()
         found = {commit} if commit and head == commit and commit not in self._real.refs.values() else set()
         return found | ({self.tree} - {"", self._base, self._host})
@@ -162,23 +163,23 @@ class Checkout:
         words = ("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", known, self.tree)
         raw = self._real.box.ask(*words)
         if raw is None:
-            self.tree = ""  # it has not come
-        return {path: row.mode for path, row in (parse_rows(raw or b"") or {}).items()}
+            self.tree = ""  # its objects did not come
+        return {path: row.mode for path, row in (parse_changes(raw or b"") or {}).items()}
 
-    def settle(self, moves: list[Move], inward: list[Move], refused: frozenset[bytes]) -> str:
-        """Bring HEAD, index and checked-out branches in step; return why the host's stay as they are.
+    def settle(self, outbound: list[Move], inbound: list[Move], refused: frozenset[bytes]) -> str:
+        """Synchronize HEAD, index and checked-out branches; return why the host's stay as they are.
 
-        `moves` go into the real repository, `inward` into the agent's. `refused` are paths of the agent's index that
-        the real one must not have.
+        `outbound` moves go into the host's repository, `inbound` into the agent's. `refused` are paths that the index
+        of the host must not get.
         """
         reason = "they hold what cannot come back" if refused else self._find_obstacle()
         (mine, commit), (theirs, their_commit) = self._agent.head(), self._real.head()
-        ends = [move.new for move in inward] or [commit], [move.new for move in moves] or [their_commit]
+        ends = [move.new for move in inbound] or [commit], [move.new for move in outbound] or [their_commit]
         if reason or (mine == theirs and ends[0] != ends[1]):
-            return reason  # or the branch parted: each side has an index of its own
+            return reason  # the branch diverged: each side keeps its index
         head, inside, before = "", "", self._private.read_head()
         if mine != theirs and mine == before:
-            if moves:
+            if outbound:
                 return "you have switched to a branch that moved inside"
             inside = theirs
         elif theirs not in (mine, before):
@@ -186,19 +187,19 @@ class Checkout:
         elif mine != theirs and self._outward:
             reason = self._object_to(mine, commit)
             head = mine
-        reason = reason or self._move_out(theirs, head, moves) or self._move_in(inside, inward)
+        reason = reason or self._move_out(theirs, head, outbound) or self._move_in(inside, inbound)
         if not reason and self._agent.head() == self._real.head():
             self._private.write_head(self._real.head()[0])
-            self.notes += git_private.put_aside(self._private, self._layout)
+            self.notes += git_private.put_operation_aside(self._private, self._layout)
             self.is_settled = not self._problem
             self.notes += [self._problem] if self._problem else []
         return reason
 
     def _find_obstacle(self) -> str:
-        """Return why neither HEAD nor index can be brought in step."""
-        operation = git_private.under_way(f"{self._private.path}/own/{self._layout.checkout}")
+        """Return why neither HEAD nor index can be synchronized."""
+        operation = git_private.find_operation(f"{self._private.path}/own/{self._layout.checkout}")
         if operation:
-            return git_private.describe_operations(operation)
+            return git_private.describe_operation(operation)
         ongoing = git_private.find_ongoing(self._private)
         if ongoing:
             return f"a {ongoing} is under way in your repository"
@@ -242,7 +243,7 @@ class Checkout:
     def move_together(
         self, git_dir: str, trees: tuple[str, str], heads: tuple[str, str], moves: list[Move], common: str = ""
     ) -> tuple[str, bool]:
-        """Carry the difference of two trees into an index of the host, with HEAD and branches, or nothing at all.
+        """Apply the difference of two trees to an index of the host, and move HEAD and branches: all or nothing.
 
         Return why not, and whether somebody else changed it meanwhile.
         """
@@ -251,12 +252,12 @@ class Checkout:
         names = (text.removeprefix(f"ref: {HEADS}") for text in heads)
         why = "checkout: moving from {} to {}".format(*names) if heads[1] else "claudebox"
         words = (*(tree or self._real.empty_tree for tree in trees), *heads, why, common, owner)
-        limit = time.monotonic() + _PATIENCE
+        limit = time.monotonic() + _LOCK_TIMEOUT
         while True:
             status = box.run("env", f"GIT_DIR={git_dir}", "sh", "-c", _SETTLE, "sh", *words, data=data)
             if status != _LOCKED or time.monotonic() > limit:
                 break
-            time.sleep(_LOOK)
+            time.sleep(_LOCK_POLL)
         if status in (0, _PARTLY):
             for move in moves if not status else ():
                 self._real.put(move)
@@ -268,7 +269,7 @@ class Checkout:
         return box.message() or f"status {status}", status == _CHANGED
 
     def _move_in(self, head: str, moves: list[Move]) -> str:
-        """Carry what the host has staged into the agent's index, with its HEAD and branches."""
+        """Apply what the host has staged to the agent's index, and move HEAD and branches there."""
         if self._host == self._base and not head and not moves:
             return ""
         if head.startswith("ref: ") and objection(head[5:]):
@@ -286,7 +287,7 @@ class Checkout:
 def other_heads(
     layout: Layout, names: Iterable[str], reached: Mapping[str, str], box: GitSandbox | None = None
 ) -> frozenset[str]:
-    """Return the branches that other worktrees of the real repository have checked out, or rebase or bisect.
+    """Return the branches that other worktrees of the host's repository have checked out, or rebase or bisect.
 
     Not those that worktrees have that are `reached`, with this HEAD: they move with it. Where git in its `box` cannot
     tell, or a file where there is none, it may be any of `names` but for those and the one that is checked out here.
@@ -317,7 +318,7 @@ def _list_places(layout: Layout) -> tuple[list[str], bool]:
         try:
             os.lstat(f"{place}/HEAD")
         except (FileNotFoundError, NotADirectoryError):
-            continue  # no git works there
+            continue  # not a worktree
         except OSError:
             known = False
         places.append(place)
@@ -325,7 +326,7 @@ def _list_places(layout: Layout) -> tuple[list[str], bool]:
 
 
 def _ask_heads(box: GitSandbox, places: list[str]) -> dict[str, str]:
-    """Return which branch is checked out by each git directory of which git can tell it; an empty one is none."""
+    """Return the branch that each git directory has checked out, "" for none; without those that git cannot read."""
     found, name = {}, ""
     waiting = iter(places)
     box.script(_HEADS, *places)
@@ -340,7 +341,7 @@ def _ask_heads(box: GitSandbox, places: list[str]) -> dict[str, str]:
 
 
 def _read_head(place: str) -> str | None:
-    """Return which branch is checked out by a git directory, nothing if none is; None where its file does not tell."""
+    """Return the branch that a git directory has checked out, "" for none; None where its file does not tell."""
     try:
         target = os.readlink(f"{place}/HEAD")
     except OSError:
@@ -354,7 +355,7 @@ def _read_head(place: str) -> str | None:
 
 
 def _find_busy(place: str) -> set[str] | None:
-    """Return the branches that a rebase or bisect in a git directory comes back to; None where that cannot be read."""
+    """Return the branches to which a rebase or bisect returns; None where that cannot be read."""
     rows: list[str] = []
     for name in ("rebase-merge/head-name", "rebase-apply/head-name", "rebase-merge/update-refs", "BISECT_START"):
         content = read_small(f"{place}/{name}", limit=1 << 20)
@@ -367,49 +368,6 @@ def _find_busy(place: str) -> set[str] | None:
 
 
 def _is_bare(common: str) -> bool:
-    """Return whether the directory of the repository is no checkout itself."""
+    """Return whether the repository has no checkout of its own."""
     config = (read_small(f"{common}/config", limit=1 << 20) or b"").lower()
     return any(row.replace(b" ", b"").replace(b"\t", b"") == b"bare=true" for row in config.split(b"\n"))
-
-
-# One file of a real git directory replaced under its lock.
-
-
-_LOCKS_PATIENCE, _LOCKS_LOOK = 2.0, 0.02  # seconds for which somebody else may hold a lock
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def replace_locked(path: str, content: bytes, unchanged: Callable[[], bool], mtime: int = 0) -> bool:
-    """Replace a file of git under its lock if nobody has changed it; return whether that was done."""
-    lock = f"{path}.lock"
-    descriptor, replaced = _take(lock), False
-    try:
-        write_all(descriptor, content)
-        if mtime:
-            os.utime(lock, ns=(mtime, mtime))
-        if unchanged():
-            os.rename(lock, path)
-            replaced = True
-        return replaced
-    finally:
-        os.close(descriptor)
-        if not replaced:
-            _unlink(lock)
-
-
-def _take(lock: str) -> int:
-    limit = time.monotonic() + _LOCKS_PATIENCE
-    while True:
-        try:
-            return os.open(lock, _NEW, 0o644)
-        except FileExistsError:
-            if time.monotonic() > limit:
-                raise GitError(f"`{lock}` is held by another git") from None
-            time.sleep(_LOCKS_LOOK)
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return

@@ -1,15 +1,21 @@
-"""Reading git's configuration as git does: syntax, includes, conditions. Git itself is never run in the project."""
+"""Read git's configuration as git does, and find what it names in checkouts. Git itself is never run in the project."""
 
 from __future__ import annotations
 
 import os
+import stat
 
 from claudebox.base.files import expand, join, read_small, real_path
 from claudebox.base.records import Value
+from claudebox.tables.git_keys import FILTERS
+from claudebox.tables.paths import ASIDE, PASSED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from claudebox.git.facts import Repository
+    from claudebox.host.records import StubKind
 
 
 Row = tuple[str, str, str, str]  # section, subsection, key, value
@@ -21,7 +27,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "b": "\b"}
 
 
 class IncludeContext(Value):
-    """What conditions of includes are judged by."""
+    """What the conditions of includes refer to."""
 
     home: str
     git_dirs: tuple[str, ...] = ()  # as it is spelled, and with links resolved
@@ -187,7 +193,7 @@ def _unquote(value: str) -> str:
 
 
 def last(rows: tuple[Row, ...], section: str, key: str) -> str:
-    """Return the value of a key that counts: the last one."""
+    """Return the last value of a key, which counts."""
     return next((row[3] for row in reversed(rows) if row[:3] == (section, "", key)), "")
 
 
@@ -197,5 +203,242 @@ def urls(rows: tuple[Row, ...]) -> Iterator[str]:
 
 
 def quote(value: str) -> str:
-    """Return a value as it stands in a configuration of git."""
+    """Quote a value for a configuration file."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+# What in a checkout the user's git executes because its configuration, or a link in its git directory, says so.
+# Conditions of includes count as met: protecting a path that git would not have read costs little.
+
+
+class Executed(Value):
+    """A path in a checkout that the user's git executes, or takes configuration from."""
+
+    path: str
+    stub: StubKind
+    reason: str
+    passed: bool = False  # a directory that `..` leaves: only its place counts
+
+
+_MOST_PATHS = 512
+_MOST_HOOKS = 256  # entries of a directory of hooks
+_MOST_LINKS = 40  # the kernel follows no more
+_MOST_WORDS = 256  # of one value
+_MOST_NAMES = 1024
+_MOST_DIRECTORIES = 8  # that one value names
+# Values that are never run and often name a file of the project.
+_INNOCENT = frozenset(("url", "pushurl", "fetch", "push", "merge", "remote", "name", "email", "template", "worktree",
+                       "ignorerevsfile", "excludesfile", "blobs", "active", "branch"))  # fmt: skip
+_PROSE = frozenset(("alias", "branch", "color", "format", "log", "pretty"))  # where a bare word is no file
+_KNOWN = frozenset(value for rows in FILTERS.values() for _, value in rows)  # as `git lfs install` writes them
+_PARTED = str.maketrans(dict.fromkeys("'\"", "\n"))
+_JOINED = str.maketrans(dict.fromkeys("'\"\\", ""))
+_SHELL = str.maketrans(dict.fromkeys(";|&<>(){}$`=:,\\", " "))
+
+
+class _Checkout(Value):
+    """A directory that git works in, and the configuration in force there."""
+
+    root: str
+    rows: tuple[Row, ...]
+    files: tuple[str, ...]
+    git_dir: str  # with hooks
+
+
+def find_executed(
+    found: Repository,
+    worktrees: tuple[tuple[str, str], ...],
+    home: str,
+    environ: dict[str, str],
+    writable: tuple[str, ...],
+) -> tuple[tuple[Executed, ...], tuple[str, ...]]:
+    """Return what an agent can write: paths in or at writable directories, without git directories.
+
+    And paths relative to any checkout of the repository, wherever that is, which a commit could change.
+    """
+    rows: dict[tuple[bool, str], Executed] = {}
+    committed: dict[str, None] = {}
+    absent: dict[str, None] = {}
+    inside = tuple(top.rstrip("/") + "/" for top in writable)
+    own = tuple(f"{path}/" for path in (found.common_dir, *(nested.common_dir for nested in found.nested)))
+    tops = tuple(top.rstrip("/") + "/" for top in dict.fromkeys((found.root, found.main, *dict(worktrees))))
+    places = _Places()
+    for checkout in _checkouts(found, worktrees, home, environ):
+        for row in _named(checkout, home, places):
+            table = committed if places.is_certain(row) else absent
+            for path, only_passed in places.on_way(row.path):
+                passed = row.passed or only_passed
+                if f"{path}/".startswith(own):
+                    continue
+                if f"{path}/".startswith(inside):
+                    rows.setdefault((passed, path), row.replace(path=path, passed=passed))
+                within = (f"{path}/"[len(top) :].rstrip("/") or "." for top in tops if f"{path}/".startswith(top))
+                table.update((f"{name}{PASSED}" if passed else name, None) for name in within)
+    first = sorted(rows.values(), key=lambda row: (row.passed, not places.is_certain(row)))
+    return tuple(first)[:_MOST_PATHS], tuple({**committed, **absent})[:_MOST_PATHS]
+
+
+def find_named(root: str, files: tuple[str, ...], home: str) -> tuple[str, ...]:
+    """Return what configurations, and what they include, name in one checkout; relative names begin with its path."""
+    found = read_config(files, IncludeContext(home, everything=True))
+    rows = _named(_Checkout(root, found.rows, found.files, ""), home, _Places())
+    paths = dict.fromkeys(row.path for row in rows)
+    return tuple(path for path in paths if path not in files)[:_MOST_PATHS]
+
+
+def _checkouts(
+    found: Repository, worktrees: tuple[tuple[str, str], ...], home: str, environ: dict[str, str]
+) -> Iterator[_Checkout]:
+    """Yield the checkout, linked worktrees, and submodules: each resolves what is relative in itself.
+
+    Of worktrees that lie elsewhere only those count that have settings of their own.
+    """
+    context = IncludeContext(home, everything=True)
+    user = read_config(user_files(home, environ), context)
+
+    def work(root: str, common: str, git_dir: str, *, linked: bool = False) -> _Checkout:
+        own = read_config((f"{common}/config", f"{git_dir}/config.worktree"), context)
+        return _Checkout(root, user.rows + own.rows, user.files + own.files, "" if linked else common)
+
+    yield work(found.root, found.common_dir, found.git_dir)
+    for where, entry in worktrees:
+        if where.startswith(found.root.rstrip("/") + "/") or os.path.lexists(f"{entry}/config.worktree"):
+            yield work(where, found.common_dir, entry, linked=True)
+    for directory in found.submodules:
+        yield work(directory.worktree or found.root, directory.path, directory.path)
+    for nested in found.nested:
+        yield work(nested.root, nested.common_dir, nested.git_dir)
+
+
+class _Places:
+    """Resolves paths."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, str] = {}
+        self._kinds: dict[str, int] = {}
+
+    def is_kind(self, path: str, kind: int) -> bool:
+        """Return whether a path leads to a directory, or to a file."""
+        if path not in self._kinds:
+            try:
+                self._kinds[path] = stat.S_IFMT(os.stat(path).st_mode)
+            except (OSError, ValueError):
+                self._kinds[path] = 0
+        return self._kinds[path] == kind
+
+    def is_certain(self, row: Executed) -> bool:
+        """Return whether a path counts even if nothing is there; a word may only look like a program."""
+        return row.stub != "none" or self.is_kind(row.path, stat.S_IFREG)
+
+    def on_way(self, path: str) -> Iterator[tuple[str, bool]]:
+        """Yield what the kernel passes on a path: links, directories that `..` leaves, and the end.
+
+        Each with whether it is only left by `..`.
+        """
+        waiting = path.split("/")[::-1]
+        here, links = "", 0
+        while waiting and "\0" not in path:
+            part = waiting.pop()
+            if part == "..":
+                yield here or "/", True
+                here = here.rpartition("/")[0]
+            elif part not in ("", "."):
+                target = self._read_link(f"{here}/{part}")
+                if not target:
+                    here = f"{here}/{part}"
+                    continue
+                yield f"{here}/{part}", False
+                links += 1
+                if links > _MOST_LINKS:
+                    return
+                here = "" if target.startswith("/") else here
+                waiting += target.split("/")[::-1]
+        yield here or "/", False
+
+    def _read_link(self, path: str) -> str:
+        if path not in self._links:
+            try:
+                self._links[path] = os.readlink(path)
+            except (OSError, ValueError):
+                self._links[path] = ""
+        return self._links[path]
+
+
+def _named(checkout: _Checkout, home: str, places: _Places) -> Iterator[Executed]:
+    root = checkout.root
+    for path in checkout.files:
+        yield Executed(path, "file", "git reads configuration from it")
+    if checkout.git_dir:
+        yield Executed(f"{checkout.git_dir}/hooks", "directory", "git runs the hooks in it")
+        yield from _hooks(f"{checkout.git_dir}/hooks", places)
+        yield Executed(f"{checkout.git_dir}/info", "directory", "git reads attributes from it")
+        yield Executed(f"{checkout.git_dir}/info/attributes", "file", "git reads attributes from it")
+    for section, _, key, value in checkout.rows:
+        if not value or section in ("include", "includeif"):
+            continue
+        if (section, key) == ("core", "hookspath"):
+            path = join(value, root, home)
+            yield Executed(path, "directory", "git runs the hooks in it")
+            yield from _hooks(path, places)
+        elif key not in _INNOCENT:
+            bare = section not in _PROSE or value.startswith("!")
+            for path in _programs(value, root, home, places, bare=bare):
+                yield Executed(path, "none", "the configuration of git runs it")
+
+
+def _hooks(directory: str, places: _Places) -> Iterator[Executed]:
+    """Yield where links in a directory of hooks lead to, but for those that claudebox has put aside."""
+    try:
+        with os.scandir(directory) as entries:
+            links = [entry.path for _, entry in zip(range(_MOST_HOOKS), entries, strict=False)
+                     if entry.is_symlink() and ASIDE not in entry.name]  # fmt: skip
+    except (OSError, ValueError):
+        return
+    known = {path for path, _ in places.on_way(directory)}
+    for link in links:
+        for path, passed in places.on_way(link):
+            if path not in known and os.path.dirname(path) not in known:
+                yield Executed(path, "file", "git runs it as a hook", passed)
+
+
+def _programs(value: str, root: str, home: str, places: _Places, *, bare: bool) -> Iterator[str]:
+    """Yield the files that a command names: `./tools/clean.sh %f`, `!f() { sh release.sh; }; f`, `cd t && ./o.sh`.
+
+    A name counts from the checkout and from directories that the same value names.
+    """
+    bare = bare and " " in value
+    if not bare and "/" not in value and "." not in value:
+        return
+    if value.replace(" --skip", "") in _KNOWN:  # its arguments are no files: `clean` is none
+        value = value.partition(" ")[0]
+    words = _words(value.replace("${HOME}", home).replace("$HOME", home))
+    names = [name for word in words for name in _spellings(word)]
+    names = [name for name in dict.fromkeys(names) if bare or "/" in name or "." in name][:_MOST_NAMES]
+    directories = (path for path in (join(word, root, home) for word in words) if places.is_kind(path, stat.S_IFDIR))
+    bases = [base for _, base in zip(range(_MOST_DIRECTORIES), directories, strict=False)]
+    for base in dict.fromkeys((root, *bases)):
+        for name in names:
+            path = join(name, base, home)
+            absent = base == root and "/" in name and places.is_kind(path, 0)
+            if absent or places.is_kind(path, stat.S_IFREG):
+                yield path
+
+
+def _words(value: str) -> list[str]:
+    """Return what may be the name of a file or directory, however the shell would join or part it."""
+    command = value.lstrip("!")
+    parted, joined = command.translate(_PARTED), command.translate(_JOINED)
+    found = [command, *parted.split("\n"), *joined.split()]  # with blanks, or with what the shell would part by
+    for text in (parted, joined):
+        found += text.translate(_SHELL).split()
+    return list(dict.fromkeys(word for word in found if word.strip("./ ")))[:_MOST_WORDS]
+
+
+def _spellings(word: str) -> Iterator[str]:
+    yield word
+    yield word.lstrip("-")  # `${X:-tool}`
+    start = word.find("/") + 1
+    while start:  # what comes before may be a variable, or the output of a command
+        if word[start:].strip("./"):
+            yield word[start:]
+        start = word.find("/", start) + 1

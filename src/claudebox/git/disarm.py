@@ -1,8 +1,8 @@
 """Disarm the repositories that an agent made or changed, so that git on the host runs nothing of theirs.
 
 Git takes two things for a repository: a `.git` of any kind, which it enters wherever the user is or a gitlink leads,
-and a directory of any name that holds `HEAD` and `objects`. Every one of them that changed since a session began keeps
-only the configuration that git itself writes, and no hooks. On any doubt it is renamed, and is no repository any more.
+and a directory of any name that holds `HEAD` and `objects`. Each that changed since a session began keeps only
+configuration that git itself writes, and no hooks. In any doubt it is renamed, so that git does not enter it.
 
 The walk goes by descriptor and by names only. Neither depth nor number ends it, only a signal; it runs in a process of
 its own with limited memory (`run_limited`), so that its failure is the caller's to report.
@@ -17,10 +17,10 @@ import stat
 from claudebox.base.console import shorten
 from claudebox.base.files import (
     LOST,
+    OPEN_DIRECTORY,
     Closing,
     close_again,
     identify,
-    open_beneath,
     open_known,
     open_up,
     read_at,
@@ -31,7 +31,6 @@ from claudebox.base.files import (
 from claudebox.base.process import run_limited
 from claudebox.base.records import Value
 from claudebox.git import config as git_config
-from claudebox.git import config_paths
 from claudebox.tables import git_keys
 from claudebox.tables.paths import ASIDE
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     Finding = tuple[str, str, tuple[str, ...]]  # path, what became of it, parts or reasons
 
 
-# The lines of git's configuration that a repository of the agent's may keep: those that git itself writes.
+# What a configuration of the agent's may keep: lines that git itself writes.
 
 
 _DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
@@ -62,8 +61,8 @@ def is_in_git(path: str) -> bool:
 def clean_config(content: bytes, module: str = "", is_hidden: Callable[[str], bool] | None = None) -> bytes:
     """Return the lines of a configuration that git itself writes and that name no program and no other place.
 
-    Not parsed: a line counts only if it is spelled as git spells it. `module` is the git directory of a submodule, the
-    only kind that names its checkout. `is_hidden`: an address leads to where the agent could write unseen.
+    Not parsed: a line has to be spelled as git spells it. `module` is the git directory of a submodule, the only kind
+    that names its checkout. `is_hidden`: an address leads to where the agent could write and nothing is examined.
     """
     kept: list[str] = []
     keys: tuple[str, ...] | None = None
@@ -110,7 +109,7 @@ def _is_within(module: str, value: str) -> bool:
 
 
 def read_addresses(plain: bytes) -> list[str]:
-    """Return where the remotes of a configuration lead that `clean_config` has left as it is."""
+    """Return the addresses of remotes in a configuration that `clean_config` returned."""
     found, name = [], ""
     for line in plain.decode("utf-8", "surrogateescape").split("\n"):
         section, _, rest = line.partition(" ")
@@ -122,7 +121,6 @@ def read_addresses(plain: bytes) -> list[str]:
     return found
 
 
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _HELD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWNER, _SEARCH = 0o700, 0o100
 _CONFIGS = ("config", "config.worktree")
@@ -144,7 +142,7 @@ _STATE = ("HEAD", "index", "packed-refs", "logs/HEAD")  # what changes with comm
 
 
 class Area(Value):
-    """What an agent could write, and what is known of it from before."""
+    """What an agent could write, and what was there before."""
 
     # Directory, from when on a change counts, and which directory it is, if another will not do; the project first.
     roots: tuple[tuple[str, float, Identity | None], ...]
@@ -175,41 +173,41 @@ class Reach:
         return False
 
     def is_seen(self, path: str) -> bool:
-        """Return whether a path is looked at."""
+        """Return whether a path is examined."""
         return f"{path}/".startswith(self._roots)
 
     def is_hidden(self, path: str) -> bool:
-        """Return whether the agent could change a path that is not looked at."""
+        """Return whether the agent could change a path that is not examined."""
         return self.is_writable(path) and not self.is_seen(path)
 
 
 class Disarmed(Value):
-    """What was found and done."""
+    """The result of a pass."""
 
-    findings: tuple[Finding, ...] = ()  # what is still dangerous comes first
-    more: int = 0  # that are not listed
+    findings: tuple[Finding, ...] = ()  # dangerous ones first
+    more: int = 0  # not listed
     kept: tuple[str, ...] = ()  # git directories of the user's with settings of their own
     closed: int = 0  # places that could not be examined
-    reopened: tuple[tuple[int, int], ...] = ()  # directories of the user that we opened, and closed again
+    reopened: tuple[tuple[int, int], ...] = ()  # directories whose mode was changed and restored
 
     @property
     def is_complete(self) -> bool:
-        """Return whether nothing is left that git of the host would obey."""
+        """Whether everything was examined."""
         return not self.closed
 
 
 def disarm(area: Area) -> Disarmed:
-    """Disarm everything that changed; raise Unfinished if that could not be done to the end."""
+    """Disarm everything that changed, or raise Unfinished."""
     return Disarmed(*run_limited(lambda: _Pass(area).run()))
 
 
 def disarm_paths(
     work_tree: str, paths: Iterable[bytes], known: tuple[str, ...], identity: Identity | None = None
 ) -> tuple[list[str], frozenset[bytes]]:
-    """Disarm whatever stands at gitlinks of a work tree, whoever made it; return lines, and paths that stay closed.
+    """Disarm what stands at gitlinks of a work tree, whoever made it; return lines, and paths that were not examined.
 
-    With its `identity`, no other directory of that name will do.
-    Git on the host enters these directories as soon as a branch with the gitlinks is checked out.
+    Git on the host enters these directories as soon as a branch with the gitlinks is checked out. With `identity`, the
+    work tree has to be that directory.
     """
     wanted = sorted(set(paths))
     if not wanted:
@@ -221,7 +219,7 @@ def disarm_paths(
 
 
 def tabulate(done: Disarmed, root: str) -> list[tuple[str, str, str]]:
-    """Return for each place its path, relative to the `root` if it lies there, what was done, and what to know."""
+    """Return for each finding its path, relative to the `root` if it lies there, what was done, and details."""
     put = f"put aside as *{ASIDE}: "
     texts = {
         CLOSED: ("not examined", "look at it before git of the host does: "),
@@ -236,7 +234,7 @@ def tabulate(done: Disarmed, root: str) -> list[tuple[str, str, str]]:
 
 
 def describe(done: Disarmed, root: str) -> list[str]:
-    """Return the same as sentences."""
+    """Return the findings as sentences."""
     lines = [f"`{shorten(path, 200)}` {how}: {why}" for path, how, why in tabulate(done, root)]
     return [*lines, *([f"and {done.more} other places"] if done.more else [])]
 
@@ -247,7 +245,7 @@ def relative(place: str, root: str) -> str:
 
 
 def has_shape(names: Iterable[str] | None) -> bool:
-    """Return whether git could enter a directory with these names, or be led there; one that nobody could list, too."""
+    """Return whether git could take a directory with these names for a repository; True if it could not be listed."""
     if names is None:
         return True
     present = {name.partition("/")[0].lower() for name in names}
@@ -255,7 +253,7 @@ def has_shape(names: Iterable[str] | None) -> bool:
 
 
 def rename_aside(directory: int, name: str) -> str:
-    """Give an entry of a directory a name that nothing obeys, and return it."""
+    """Rename an entry of a directory so that nothing obeys it; return the new name."""
     free = f"{name}{ASIDE}"
     if len(os.fsencode(free)) > _NAME_MAX or _is_there(directory, free):
         free = f"{os.fsdecode(os.fsencode(name)[:200])}.{os.urandom(8).hex()}{ASIDE}"
@@ -264,7 +262,7 @@ def rename_aside(directory: int, name: str) -> str:
 
 
 class _Doubt(Exception):  # noqa: N818 - not an error
-    """A place is not what it should be: it is renamed."""
+    """A place has to be renamed."""
 
 
 class _Frame:
@@ -273,7 +271,7 @@ class _Frame:
     __slots__ = ("changed", "identity", "mode", "name", "path", "pending", "writable")
 
     def __init__(self, name: str, path: str | None, status: os.stat_result, *, changed: bool, writable: bool) -> None:
-        self.name, self.path = name, path  # no path: it is too long to be opened by
+        self.name, self.path = name, path  # path is None if too long for a system call
         self.identity = (status.st_dev, status.st_ino)
         self.mode: int | None = None  # to be put back
         self.changed, self.writable = changed, writable
@@ -281,7 +279,7 @@ class _Frame:
 
 
 class _Pass:
-    """One pass over everything."""
+    """One pass."""
 
     def __init__(self, area: Area) -> None:
         self._area, self._reach, self._since = area, Reach(area), 0.0
@@ -289,13 +287,12 @@ class _Pass:
         self._identities = {root: identity for root, _, identity in area.roots}
         self._nested = {row.path: row for row in area.nested}
         self._frames: list[_Frame] = []
-        self._vanished = False  # an entry, during this walk
+        self._vanished = False  # whether an entry did, during this walk
         self._budget = _BUDGET
         self._found: dict[str, list[Finding]] = {}
         self._count: dict[str, int] = {}
         self._kept: list[str] = []
         self._reopened: list[tuple[int, int]] = []
-        self._plain: dict[tuple[int, int], bool] = {}  # git directories that new `.git` files lead to
         self._by_user: tuple[str, ...] = ()  # what git obeys in every checkout, by the user's configuration
         self._by_project: tuple[str, ...] = ()  # and in worktrees of the project
         self._special: dict[str, bool] = {}  # what is mounted in a root, and whether it can be written
@@ -345,7 +342,7 @@ class _Pass:
             rows.append(row)
 
     def _where(self, name: str = "") -> str:
-        """Return the path of the directory that is being walked, or what is left to say of a very long one."""
+        """Return the path of the current directory, shortened in the middle if it is very long."""
         known = next((frame.path for frame in reversed(self._frames) if frame.path is not None), "")
         inner = "" if self._frames and self._frames[-1].path is not None else f"/…/{self._frames[-1].name}"
         return f"{known}{inner}/{name}" if name else f"{known}{inner}"
@@ -364,11 +361,10 @@ class _Pass:
                         above = above.rpartition("/")[0]
 
     def _walk_all(self, root: str) -> None:
-        """Walk a directory, and again where an entry went away: it may have moved to where we have been.
+        """Walk a directory, and again if an entry vanished: it may have moved to where the walk has been.
 
-        Tools of the user that delete files all the time end this after a few walks. Only another session moves a
-        repository on purpose, and its own end looks at all that changed since the first of the two began
-        (`leftovers.share`).
+        A few walks are enough: only another session moves a repository on purpose, and its own end examines all that
+        changed since the first of the two began (`leftovers.share`).
         """
         for _ in range(_MOST_WALKS):
             self._vanished = False
@@ -377,7 +373,7 @@ class _Pass:
                 break
 
     def _walk(self, root: str, only: Iterable[str] = ()) -> None:
-        """Walk a directory; `only`: the directory that these names lead to, and nothing but its `.git`."""
+        """Walk a directory; with `only`, just the `.git` in the directory that these names lead to."""
         wanted = list(only)
         current = -1
         self._frames = []
@@ -409,7 +405,7 @@ class _Pass:
                 os.close(current)
 
     def _descend(self, current: int, name: str, *, stay: bool = False) -> int:
-        """Open a directory in the current one, and close that; -1 if there is none to be looked at."""
+        """Open a directory in the current one, and close that; -1 if there is none to examine."""
         above = self._frames[-1].path
         path = f"{above}/{name}" if above is not None and len(os.fsencode(above)) + len(name) < _LONGEST else None
         below = self._enter(current, name, path)
@@ -421,17 +417,17 @@ class _Pass:
         return below
 
     def _enter(self, parent: int | None, name: str, path: str | None) -> int:
-        """Open a directory that may deny us everything, through no link; -1 if nobody inside could have changed it."""
+        """Open a directory whatever its mode, through no link; -1 if no agent could have changed it."""
         try:
             with Closing(self._open_root(name) if parent is None else os.open(name, _HELD, dir_fd=parent)) as held:
                 status = os.fstat(held)
                 ours = status.st_uid == os.geteuid()
                 changed = status.st_ctime >= self._since
                 if os.geteuid() and ours and not changed and not status.st_mode & _SEARCH:
-                    return -1  # nobody could enter it
+                    return -1  # the agent could not enter it
                 mode = open_up(held) if os.geteuid() and status.st_mode & _OWNER != _OWNER else None
                 try:
-                    opened = os.open(".", DIRECTORY, dir_fd=held)
+                    opened = os.open(".", OPEN_DIRECTORY, dir_fd=held)
                 except PermissionError:
                     if not ours and not self._strict:
                         return -1  # nor could the agent
@@ -461,16 +457,16 @@ class _Pass:
         try:
             if not self._frames:
                 return -1
-            above = os.open("..", DIRECTORY, dir_fd=current)
+            above = os.open("..", OPEN_DIRECTORY, dir_fd=current)
             status = os.fstat(above)
             if (status.st_dev, status.st_ino) != self._frames[-1].identity:
                 os.close(above)
-                raise _Doubt("a directory was moved during the look")
+                raise _Doubt("a directory was moved during the walk")
             return above
         finally:
             try:
                 close_again(current, frame.mode)
-            except OSError:  # it is not ours any more
+            except OSError:  # no longer ours
                 pass
             os.close(current)
 
@@ -502,7 +498,7 @@ class _Pass:
         if frame.name.lower() == ".git" or has_shape(present):
             self._examine(current, frame, present, renamed)
         if len(self._frames) == 1 and self._special.get(f"{frame.path}/.git") is False:
-            self._examine_top(current, frame.path)
+            self._examine_top(frame.path)
         for name in present.get(".git", ()):
             self._attempt(current, name, self._examine_dot)
         for name in links:
@@ -510,7 +506,7 @@ class _Pass:
         frame.pending += (renamed.get(name, name) for name in inner)
 
     def _attempt(self, current: int, name: str, action: Callable[[int, str], None]) -> None:
-        """Examine one entry; if that fails in any way it is renamed, and if even that fails the user has to look."""
+        """Examine one entry; on any failure it is renamed, and if that fails it counts as not examined."""
         try:
             action(current, name)
         except FileNotFoundError:
@@ -534,7 +530,7 @@ class _Pass:
     # A git directory.
 
     def _examine(self, current: int, frame: _Frame, present: dict[str, list[str]], renamed: dict[str, str]) -> None:
-        """Disarm a git directory, or what could become one; on any doubt it loses its `HEAD` and its name."""
+        """Disarm a git directory, or what could become one; in doubt its `HEAD` and name are put aside."""
         aside: list[str] = []
         try:
             own = self._find_own(frame)
@@ -545,7 +541,7 @@ class _Pass:
                         aside.append(entry)
                         renamed[entry] = new
             # Git takes a relative name from the git directory where there is no checkout, or where it stands in it.
-            aside += self._put_aside(current, frame.path, self._by_user, fresh=fresh)
+            self._put_aside(frame.path, self._by_user, fresh=fresh)
             if frame.name.lower() == ".git" and len(self._frames) > 1:
                 self._examine_checkout(current, fresh=fresh)
         except Exception as error:  # noqa: BLE001 - whatever an agent has found to break this
@@ -565,7 +561,7 @@ class _Pass:
     def _examine_part(
         self, current: int, part: str, name: str, own: Nested | None, *, fresh: bool
     ) -> Iterator[tuple[str, str]]:
-        """Put aside what git would obey of one entry of a git directory; yield what was renamed, and how."""
+        """Put aside what git would obey of one entry of a git directory; yield old and new names."""
         status = os.lstat(name, dir_fd=current)
         is_directory = stat.S_ISDIR(status.st_mode)
         changed = fresh or status.st_ctime >= self._since
@@ -601,7 +597,7 @@ class _Pass:
             yield name, rename_aside(current, name)
 
     def _clean(self, current: int, name: str, own: Nested | None) -> Iterator[tuple[str, str]]:
-        """Render a configuration anew: what stays of the user's own, and of the rest what git itself writes."""
+        """Reduce a configuration to what the user had before and what git itself writes."""
         place, content = self._where(), self._read(current, name)
         before = own.config if own is not None else b""
         plain = self._render(content, place)
@@ -629,7 +625,7 @@ class _Pass:
         return content
 
     def _leads_away(self, place: str, address: str) -> bool:
-        """Return whether an address leads to a directory that the agent could write and nobody has looked at."""
+        """Return whether an address leads to where the agent could write and nothing is examined."""
         local = address.removeprefix("file://")
         if "://" in local or ":" in local.partition("/")[0]:
             return False
@@ -638,10 +634,10 @@ class _Pass:
 
     # A checkout.
 
-    def _examine_top(self, current: int, path: str | None) -> None:
+    def _examine_top(self, path: str | None) -> None:
         """Put aside what git will obey in a project without a repository, once one that the agent made comes back."""
         try:
-            self._report_aside(self._put_aside(current, path, self._by_user, fresh=False))
+            self._put_aside(path, self._by_user, fresh=False)
         except Exception as error:  # noqa: BLE001 - whatever an agent has found to break this
             self._add(self._where(), CLOSED, _why(error))
 
@@ -653,15 +649,14 @@ class _Pass:
             place = self._where()
             if len(self._kept) < _MOST_KEPT and place not in self._kept:
                 self._kept.append(place)
-            named = config_paths.find_named(base, (f"{place}/config", f"{place}/config.worktree"), self._area.home)
+            named = git_config.find_named(base, (f"{place}/config", f"{place}/config.worktree"), self._area.home)
             own = tuple(map(os.path.normpath, named))
             self._tell_moved(current, base, own)
             names = (*names, *own)
-        with Closing(os.open("..", DIRECTORY, dir_fd=current)) as above:
-            self._report_aside(self._put_aside(above, base, names, fresh=fresh), base)
+        self._put_aside(base, names, fresh=fresh)
 
     def _tell_moved(self, git_dir: int, base: str, names: tuple[str, ...]) -> None:
-        """Tell what commits and index of the user's own repository may bring back when something is checked out."""
+        """Report that commits or index of the user's own repository may bring back what git obeys."""
         inner = [name[len(base) + 1 :] for name in names if name.startswith(f"{base}/") and os.path.lexists(name)]
         if inner and any(_changed(git_dir, name) >= self._since for name in _STATE):
             what = ", ".join(f"`{shorten(name, 80)}`" for name in inner)
@@ -672,7 +667,7 @@ class _Pass:
         """Examine a `.git` that is a file or a link, and what git obeys in the checkout because of it."""
         frame = self._frames[-1]
         if frame.path is not None and self._special.get(f"{frame.path}/{name}") is False:
-            return  # the real one: the agent has one of its own there
+            return  # the host's: another was mounted there
         status = os.lstat(name, dir_fd=current)
         if stat.S_ISDIR(status.st_mode):
             return
@@ -681,13 +676,13 @@ class _Pass:
         ours = any(target.startswith((f"{known}/modules/", f"{known}/worktrees/")) for known in self._area.known)
         if ours and not self._reach.is_writable(target):
             names = self._by_project
-        elif fresh and not (target and self._is_plain(target)):
+        elif fresh and not self._is_new(target):
             rename_aside(current, name)
             self._add(self._where(name), DISARMED, name)
-        self._report_aside(self._put_aside(current, frame.path, names, fresh=fresh))
+        self._put_aside(frame.path, names, fresh=fresh)
 
     def _read_target(self, current: int, name: str) -> str:
-        """Return where a `.git` file leads, through no link; nothing for what git does not write like that."""
+        """Return where a `.git` file leads, through no link; "" if git would not have written it like that."""
         content = os.fsdecode(read_at(current, name, limit=8192) or b"").rstrip("\r\n")
         base = self._frames[-1].path
         if base is None or not content.startswith("gitdir: ") or not content.isprintable():
@@ -695,101 +690,81 @@ class _Pass:
         target = os.path.normpath(os.path.join(base, content[8:]))
         return target if real_path(target) == target else ""
 
-    def _is_plain(self, target: str) -> bool:
-        """Return whether a git directory that is looked at, and its common one, holds nothing that git obeys."""
-        if not self._reach.is_seen(target) or not self._reach.is_writable(target):
+    def _is_new(self, git_dir: str) -> bool:
+        """Return whether this pass disarms a git directory as one that the agent made, and its common one as well."""
+        if self._strict or not self._reach.is_seen(git_dir) or not self._reach.is_writable(git_dir):
             return False
         try:
-            with Closing(open_directory(target)) as directory:
-                status = os.fstat(directory)
-                key = (status.st_dev, status.st_ino)
-                if key not in self._plain:
-                    self._plain[key] = False  # for one that leads back to itself
-                    self._plain[key] = self._is_plain_directory(directory, target)
-                return self._plain[key]
+            status = os.lstat(git_dir)
         except OSError:
             return False
-
-    def _is_plain_directory(self, directory: int, path: str) -> bool:
-        for name in _CONFIGS:
-            if _is_there(directory, name):
-                content = self._read(directory, name)
-                if content != self._render(content, path):
-                    return False
-        if _is_there(directory, "hooks"):
-            with _Opened(directory, "hooks") as hooks:
-                if any(not entry.lower().endswith((".sample", ASIDE)) for entry in os.listdir(hooks)):
-                    return False
-        if not _is_there(directory, "commondir"):
-            return True
-        above = os.path.dirname(os.path.dirname(path))
-        return read_at(directory, "commondir") == _PARENT and self._is_plain(above)
+        own = self._nested.get(git_dir)
+        is_users = own is not None and own.identity == (status.st_dev, status.st_ino)
+        if is_users or status.st_ctime < max(since for _, since, _ in self._area.roots):
+            return False
+        above, name = os.path.split(os.path.dirname(git_dir))
+        return not os.path.lexists(f"{git_dir}/commondir") or (name == "worktrees" and self._is_new(above))
 
     def _find_named(self, files: tuple[str, ...]) -> tuple[str, ...]:
-        """Return what configurations name in a checkout, relative to it: what they would name in the project."""
+        """Return what configurations would name in the project, relative to it."""
         top = f"{self._area.roots[0][0]}/"
-        found = config_paths.find_named(top[:-1], files, self._area.home)
+        found = git_config.find_named(top[:-1], files, self._area.home)
         return tuple(dict.fromkeys(os.path.normpath(path[len(top) :]) for path in found if path.startswith(top)))
 
-    def _put_aside(self, top: int, base: str | None, names: Iterable[str], *, fresh: bool) -> list[str]:
-        """Put aside what the agent has made or changed of the names in a directory; return what was renamed.
+    def _put_aside(self, base: str | None, names: tuple[str, ...], *, fresh: bool) -> None:
+        """Put aside what the agent has made or changed of the paths that names in a directory lead to.
 
-        All of it where the repository is `fresh`: then older files become what git obeys. Absolute names count, too.
+        All of it where the repository is `fresh`: then older files become what git obeys.
         """
+        if base is None:
+            if names:
+                raise _Doubt("its path is too long")
+            return
         done: list[str] = []
         for name in names:
-            path = os.path.normpath(os.path.join(base, name)) if base is not None else ""
+            path = os.path.normpath(os.path.join(base, name))
             root = next((root for root in self._identities if path.startswith(f"{root}/")), "")
-            if base is None:
-                if name != "." and not name.startswith(("/", "..")):
-                    done += self._put_one_aside(top, name, base, base, fresh=fresh)
-            elif path.startswith(f"{base}/"):
-                done += self._put_one_aside(top, path[len(base) + 1 :], base, base, fresh=fresh)
-            elif root and not f"{base}/".startswith(f"{path}/"):  # which would be all of the checkout
-                with Closing(self._open_root(root)) as opened:
-                    done += self._put_one_aside(opened, path[len(root) + 1 :], root, base, fresh=fresh)
-        return done
-
-    def _report_aside(self, done: list[str], place: str | None = None) -> None:
+            if root and not f"{base}/".startswith(f"{path}/"):  # which would be all of the checkout
+                with Closing(self._open_root(root)) as top:
+                    done += self._put_path_aside(top, root, path[len(root) + 1 :].split("/"), base, fresh=fresh)
         if done:
-            self._add(place or self._where(), DISARMED, *done)
+            self._add(base, DISARMED, *done)
 
-    def _put_one_aside(self, top: int, name: str, here: str | None, base: str | None, *, fresh: bool) -> Iterator[str]:
+    def _put_path_aside(self, top: int, here: str, parts: list[str], base: str, *, fresh: bool) -> Iterator[str]:
         """Put aside a file, or all that stands in a directory, or the link on the way; yield what was renamed."""
-        parts, directory = name.split("/"), os.dup(top)
+        directory = os.dup(top)
         try:
             for number, part in enumerate(parts, 1):
                 mode = os.lstat(part, dir_fd=directory).st_mode
                 if not stat.S_ISDIR(mode):
                     if stat.S_ISLNK(mode) or (number == len(parts) and stat.S_ISREG(mode)):
-                        yield from self._put_entry_aside(directory, "/".join(parts[:number]), here, base, fresh=fresh)
+                        yield from self._put_entry_aside(directory, f"{here}/{part}", base, fresh=fresh)
                     return
+                here = f"{here}/{part}"
                 below = os.open(part, _HELD, dir_fd=directory)
                 os.close(directory)
                 directory = below
             with _Opened(directory, ".") as listed:
                 for entry in sorted(os.listdir(listed)):
-                    yield from self._put_entry_aside(listed, f"{name}/{entry}", here, base, fresh=fresh)
+                    yield from self._put_entry_aside(listed, f"{here}/{entry}", base, fresh=fresh)
         except (FileNotFoundError, NotADirectoryError):
             return
         finally:
             os.close(directory)
 
-    def _put_entry_aside(
-        self, directory: int, inner: str, here: str | None, base: str | None, *, fresh: bool
-    ) -> Iterator[str]:
-        name, path = os.path.basename(inner), f"{here}/{inner}" if here is not None else ""
+    def _put_entry_aside(self, directory: int, path: str, base: str, *, fresh: bool) -> Iterator[str]:
+        name = os.path.basename(path)
         new = fresh or _changed(directory, name) >= self._since
-        if new and not name.endswith(ASIDE) and not self._is_users(directory, name, path, base or ""):
+        if new and not name.endswith(ASIDE) and not self._is_users(directory, name, path, base):
             with _Opened(directory, ".") as opened:
                 rename_aside(opened, name)
-            yield path.removeprefix(f"{base}/") or inner
+            yield path.removeprefix(f"{base}/")
 
     def _is_users(self, directory: int, name: str, path: str, base: str) -> bool:
         """Return whether the agent could not change a file, or left it as the same file of the project is."""
-        if path and not self._reach.is_writable(path):
+        if not self._reach.is_writable(path):
             return True
-        inner = path[len(base) :] if base and path.startswith(f"{base}/") else ""
+        inner = path[len(base) :] if path.startswith(f"{base}/") else ""
         twin = f"{self._area.roots[0][0]}{inner}"
         if not inner or self._reach.is_writable(twin):
             return False
@@ -802,7 +777,7 @@ class _Pass:
         return content is not None and content == read_small(twin, limit=_LARGEST)
 
     def _examine_link(self, current: int, name: str) -> None:
-        """Rename a link that leads to where the agent could write unseen: a repository there is never examined."""
+        """Rename a link that leads to where the agent could write and nothing is examined."""
         if os.lstat(name, dir_fd=current).st_ctime < self._since:
             return
         try:
@@ -816,12 +791,12 @@ class _Pass:
 
 
 class _Opened:
-    """A directory in another, opened so that it can be listed and changed, which its mode may forbid."""
+    """A directory in another, opened for listing and changes whatever its mode."""
 
     def __init__(self, parent: int, name: str) -> None:
         with Closing(os.open(name, _HELD, dir_fd=parent)) as held:
             self._mode = open_up(held)
-            self._descriptor = os.open(".", DIRECTORY, dir_fd=held)
+            self._descriptor = os.open(".", OPEN_DIRECTORY, dir_fd=held)
 
     def __enter__(self) -> int:
         return self._descriptor
@@ -831,14 +806,8 @@ class _Opened:
         os.close(self._descriptor)
 
 
-def open_directory(path: str) -> int:
-    """Open a directory, through no link."""
-    with Closing(os.open("/", _HELD)) as top:
-        return open_beneath(top, path.strip("/"))
-
-
 def _merge(before: bytes, content: bytes, plain: bytes) -> bytes:
-    """Return the lines of a configuration that it had before, and plain ones in sections that it did not have."""
+    """Return the lines that a configuration had before, and plain ones of new sections."""
     kept = set(_split_lines(before))
     known = {section for section, _ in kept}
     kept.update(row for row in _split_lines(plain) if row[0] not in known)

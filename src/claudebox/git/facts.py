@@ -1,22 +1,22 @@
-"""Which repository a directory belongs to, learnt by reading files: git itself is never run in the project.
+"""Find the repository of a directory by reading files: git itself is never run in the project.
 
-Almost every git command executes something that a repository's configuration names (threats D01-D04), so the
-launcher looks at the few files that matter, and believes a `.git` file only where the repository that it names
-points back at this very checkout (D15).
+Almost every git command executes something that the configuration of a repository names (threats D01-D04). A `.git`
+file is trusted only where the repository that it names points back at this checkout (D15).
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 
 from claudebox.base import files as base_files
 from claudebox.base import state as base_state
 from claudebox.base import syscalls
-from claudebox.base.files import read_small, real_path
+from claudebox.base.files import OPEN_DIRECTORY, Closing, read_at, read_small, real_path
 from claudebox.base.records import Value
 from claudebox.git import config as git_config
-from claudebox.git.config_paths import Executed
+from claudebox.git.config import Executed
 from claudebox.host import protected as host_protected
 from claudebox.tables.paths import COPIES, STATE
 
@@ -30,17 +30,14 @@ if TYPE_CHECKING:
     from claudebox.settings.records import MountRequest, Policy
 
 
-# What a repository of the host is, as plain values.
-
-
 class Store(Value):
     """A directory of git objects."""
 
     path: str
     identity: Identity
-    borrowed: bool = False  # another repository's, which this one names in `alternates`
+    borrowed: bool = False  # of another repository that `alternates` names
     chained: bool = False  # it has `alternates` itself
-    lfs: Identity | None = None  # of the directory for large files beside it
+    lfs: Identity | None = None  # the directory for large files beside it
 
 
 class GitDirectory(Value):
@@ -48,14 +45,14 @@ class GitDirectory(Value):
 
     path: str
     identity: Identity
-    name: str  # of what claudebox keeps for it
+    name: str  # of its private directory
     worktree: str = ""  # its checkout
     place: str = ""  # of a submodule: where it lies in the git directory of the repository
     rows: tuple[Row, ...] = ()  # of its configuration
     worktree_rows: tuple[Row, ...] = ()  # of `config.worktree`
     stores: tuple[Store, ...] = ()
-    before: tuple[Row, ...] = ()  # what was written into the configuration inside, when it was last made
-    inside: tuple[Row, ...] = ()  # and what stands there now
+    before: tuple[Row, ...] = ()  # of the configuration that was last written inside
+    inside: tuple[Row, ...] = ()  # of the configuration inside now
 
 
 class Nested(Value):
@@ -71,12 +68,12 @@ class Repository(Value):
     """The repository of a directory."""
 
     root: str  # of the checkout
-    main: str = ""  # what stands for the project in all of its worktrees
+    main: str = ""  # the path that identifies the project in all of its worktrees
     directory: GitDirectory | None = None  # with objects, refs and configuration
     git_dir: str = ""  # of this checkout: the same, or that of a linked worktree
     gitfile: Identity | None = None  # `.git` is a file that names it
     branch: str = ""  # of an agent's worktree: the only ref of the repository that its sessions move
-    problem: str = ""  # why it was not believed; then git does not work inside
+    problem: str = ""  # why it is not trusted; then git does not work inside
     submodules: tuple[GitDirectory, ...] = ()
     checkouts: tuple[str, ...] = ()  # directories of submodules, relative to the root
     nested: tuple[Repository, ...] = ()  # submodules that have their git directory in their checkout
@@ -86,7 +83,7 @@ class Repository(Value):
 
     @property
     def common_dir(self) -> str:
-        """Return the path of the git directory, if the repository is believed."""
+        """The path of the git directory, if the repository is trusted."""
         return self.directory.path if self.directory else ""
 
 
@@ -107,14 +104,12 @@ def find_repository(
         return None
     copy = _is_copy(root, home)
     found = _find(root, uid)
-    if root != workdir or copy:  # a copy has conversations of its own
+    if root != workdir or copy:  # conversations of its own
         found = found.replace(main=workdir)
     if copy and found.gitfile is not None:
         found = found.replace(branch=_branch_of_copy(root))
     if not found.directory:
         return found
-    from claudebox.git import config_paths
-
     rows = (*found.directory.rows, *found.directory.worktree_rows)
     digest = 32 if git_config.last(rows, "extensions", "objectformat").lower() == "sha256" else 20
     submodules = tuple(find_directories(found, lambda path, place: describe(path, place=place)))
@@ -128,12 +123,12 @@ def find_repository(
         owner=(status.st_uid, status.st_gid),
     )
     writable = (root, *(real_path(row.source) for row in mounts if row.writable))
-    executed, obeyed = config_paths.find_executed(found, worktrees, home, environ or {}, writable)
+    executed, obeyed = git_config.find_executed(found, worktrees, home, environ or {}, writable)
     return found.replace(executed=executed, obeyed=obeyed)
 
 
 def find_root(workdir: str) -> str:
-    """Return where the checkout starts that a directory belongs to, nothing if it belongs to none."""
+    """Return the top of the checkout around a directory, "" if there is none."""
     root = workdir
     while not begins(root):
         if root == "/":
@@ -147,18 +142,18 @@ def _is_copy(root: str, home: str) -> bool:
     if f"/{STATE}/{COPIES}/" not in root:
         return False
     place = f"{real_path(home)}/{STATE}/{COPIES}/"
-    return root.startswith(place) and root[len(place) :].count("/") == 1  # what lies in one is the agent's
+    return root.startswith(place) and root[len(place) :].count("/") == 1  # not what lies in one
 
 
 def _branch_of_copy(root: str) -> str:
-    """Return the branch that an agent's worktree was made for, from what claudebox wrote beside it."""
+    """Return the branch of an agent's worktree, from what claudebox wrote beside it."""
     parent, name = os.path.split(root)
     fields = os.fsdecode(read_small(f"{parent}/.{name}") or b"").split("\0")
     return f"refs/heads/{fields[3] if len(fields) > 3 else name}"
 
 
 def with_changes(repository: Repository, state: str) -> Repository:
-    """Add what was changed inside in the configuration of each git directory."""
+    """Add the configuration inside of each git directory."""
 
     def changed(directory: GitDirectory) -> GitDirectory:
         private = f"{state}/git/{directory.name}"
@@ -174,13 +169,13 @@ def with_changes(repository: Repository, state: str) -> Repository:
 
 
 def empty_name(workdir: str) -> str:
-    """Return the name of what is kept for a project that is no repository; nothing where none can be made."""
+    """Return the name of the private directory of a project without a repository, "" if none can be made."""
     path = f"{workdir.rstrip('/')}/.git"
     return syscalls.sha256(os.fsencode(path))[:_DIGITS] if os.access(workdir, os.W_OK) or os.path.isdir(path) else ""
 
 
 def begins(root: str) -> bool:
-    """Return whether a checkout begins here; git passes over a directory without `HEAD`."""
+    """Return whether a directory is the top of a checkout; git ignores a `.git` directory without `HEAD`."""
     status = _status(f"{root.rstrip('/')}/.git")
     return status is not None and (not stat.S_ISDIR(status.st_mode) or os.path.lexists(f"{root.rstrip('/')}/.git/HEAD"))
 
@@ -204,11 +199,11 @@ def _find(root: str, uid: int) -> Repository:
         directory = describe(common, worktree=root, git_dir=git_dir)
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else str(error)
-    except RecursionError:  # of realpath, which counts no links
+    except RecursionError:  # of realpath, which has no limit of links
         problem = "`.git` leads through too many links"
     else:
         return Repository(root, main, directory, git_dir, gitfile)
-    # What `.git` names could be made from inside.
+    # The agent could make what `.git` names.
     place = os.path.normpath(os.path.join(root, named)) if named and "\0" not in named else ""
     inside = place.startswith(root.rstrip("/") + "/") and not f"{place}/".startswith(f"{dot}/")
     executed = (Executed(place, "directory", "`.git` names it"),) if inside else ()
@@ -257,7 +252,7 @@ def _rows(path: str) -> tuple[git_config.Row, ...]:
 
 
 def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "") -> GitDirectory:
-    """Return what a git directory is, or raise ValueError if it is none."""
+    """Describe a git directory, or raise ValueError if it is none."""
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise ValueError(f"`{path}` is not a directory")
@@ -282,7 +277,7 @@ def find_stores(repository: Repository | None) -> Iterator[str]:
 
 
 def _stores(objects: str) -> Iterator[Store]:
-    """Yield a directory of objects, and those that it borrows from, however far that goes."""
+    """Yield a directory of objects, and all that it borrows from."""
     pending: list[tuple[str, bool]] = [(objects, False)]
     seen: set[Identity] = set()
     while pending and len(seen) < _MOST_STORES:
@@ -329,77 +324,43 @@ def _one_line(path: str, prefix: str = "") -> str | None:
     return text[len(prefix) :]
 
 
-# The submodules of an index: which entries are commits of other repositories.
+# Submodules: entries of an index that are commits of other repositories, their git directories and checkouts.
 
 
 _LIMIT = 512 << 20
 _MODE = b"\0\0\xe0\0"  # of such an entry, at offset 24
 _HEADER = 12
-_STAT = 40  # size, owner, times, ... in front of the object's name
+_STAT = 40  # size, owner, times, ... before the name of the object
 _EXTENDED = 0x4000
 _MOST = 256
 
 
 def find_submodules(path: str, digest: int) -> tuple[str, ...]:
     """Return the paths of submodules in an index; `digest` is the length of the names of objects."""
-    content = _content(path)
-    if content[:4] != b"DIRC" or content.find(_MODE, _HEADER) < 0:
+    content = read_small(path, limit=_LIMIT) or b""
+    if content[:4] != b"DIRC" or content.find(_MODE, _HEADER) < 0:  # nearly always
         return ()
-    version = content[7]
-    names = _compressed(content, digest) if version == 4 else _plain(content, digest)
-    found: list[str] = []
-    for name in names:
-        if name and not name.startswith(b"/") and b".." not in name.split(b"/"):
-            found.append(os.fsdecode(name))
-        if len(found) >= _MOST:
-            break
-    return tuple(dict.fromkeys(found))
-
-
-def _content(path: str) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= _LIMIT:
-            return b""
-        return os.read(descriptor, status.st_size)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
-
-
-def _plain(content: bytes, digest: int) -> Iterator[bytes]:
-    """Yield what may be such entries, found by their mode alone: the caller looks whether there is such a directory."""
-    position = content.find(_MODE, _HEADER)
-    while position >= 0:
-        start = position - 24 + _STAT + digest
-        flags = int.from_bytes(content[start : start + 2], "big")
-        start += 4 if flags & _EXTENDED else 2
-        end = content.find(b"\0", start, start + 4096)
-        if end > start and (flags & 0xFFF == end - start or flags & 0xFFF == 0xFFF):
-            yield content[start:end]
-        position = content.find(_MODE, position + 1)
-
-
-def _compressed(content: bytes, digest: int) -> Iterator[bytes]:
-    """Read entries one after the other: in version 4 each name builds upon the one before."""
+    is_compressed = content[7] == 4  # each name builds upon the one before
+    found: dict[str, None] = {}
     position, name = _HEADER, b""
     for _ in range(int.from_bytes(content[8:12], "big")):
         after = position + _STAT + digest
-        flags = int.from_bytes(content[after : after + 2], "big")
-        after += 4 if flags & _EXTENDED else 2
-        cut, after = _varint(content, after)
+        after += 4 if int.from_bytes(content[after : after + 2], "big") & _EXTENDED else 2
+        cut = len(name)
+        if is_compressed:
+            cut, after = _varint(content, after)
         end = content.find(b"\0", after)
-        if end < 0:
-            return
+        if end < 0 or len(found) >= _MOST:
+            break
         name = name[: len(name) - cut] + content[after:end]
-        if content[position + 24 : position + 28] == _MODE:
-            yield name
-        position = end + 1
+        if (
+            content[position + 24 : position + 28] == _MODE
+            and not name.startswith(b"/")
+            and b".." not in name.split(b"/")
+        ):
+            found[os.fsdecode(name)] = None
+        position = end + 1 if is_compressed else end + 8 - (end - position) % 8
+    return tuple(found)
 
 
 def _varint(content: bytes, position: int) -> tuple[int, int]:
@@ -413,15 +374,12 @@ def _varint(content: bytes, position: int) -> tuple[int, int]:
     return value, position
 
 
-# Submodules of a repository: their git directories, and the directories that git looks into from above.
-
-
 _MOST_MODULES = 128
 _MODULE_DEPTH = 12  # names of submodules may hold slashes, and submodules have submodules
 
 
 def find_directories(found: Repository, describe: Callable[[str, str], GitDirectory]) -> Iterator[GitDirectory]:
-    """Yield the git directories of submodules, those of submodules of submodules after them.
+    """Yield the git directories of submodules, outer ones first.
 
     Those of a linked worktree lie in its own part of the git directory.
     """
@@ -451,7 +409,7 @@ def find_directories(found: Repository, describe: Callable[[str, str], GitDirect
 
 
 def list_directories(path: str) -> list[str]:
-    """Return the names of directories in a directory, as many as are looked at."""
+    """Return the names of the directories in a directory, up to a limit."""
     try:
         with os.scandir(path) as entries:
             found = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -472,9 +430,9 @@ def find_worktrees(found: Repository) -> Iterator[tuple[str, str]]:
 def find_checkouts(
     found: Repository, submodules: Iterable[GitDirectory], worktrees: Iterable[tuple[str, str]], digest: int
 ) -> Iterator[str]:
-    """Yield the directories of submodules that git looks into from above, relative to the checkout.
+    """Yield the directories of submodules that git enters from above, relative to the checkout.
 
-    Git takes no submodule whose path leads through `.git`; a mount there would be in the way of the sandbox's own.
+    Git refuses a path through `.git`, and a mount there would hide the agent's git directory.
     """
     for path in _find_named(found, submodules, worktrees, digest):
         if ".git" not in path.split("/"):
@@ -500,7 +458,7 @@ def _find_named(
                 yield os.path.relpath(f"{root}/{path}", found.root)
 
 
-# What the user's own configuration of git says about a checkout: who commits, what is ignored, how git behaves.
+# The user's own configuration of git.
 
 
 _IDENTITY_LIMIT = 256 << 10
@@ -527,7 +485,7 @@ def read_user_settings(home: str, environ: dict[str, str], repository: Repositor
         context = git_config.IncludeContext(home, git_dirs, branch, tuple(git_config.urls(local)))
     rows = git_config.read_config(git_config.user_files(home, environ), context).rows
     base = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-    # Only the user's own files name a file whose content enters: a repository could name a key (C09).
+    # Only the user's own files may name a file whose content enters: a repository could name a key (C09).
     return UserSettings(
         rows,
         _file(git_config.last(rows, "core", "excludesfile") or f"{base}/git/ignore", home),
@@ -539,7 +497,7 @@ def _file(name: str, home: str) -> bytes:
     return read_small(base_files.expand(name, home, home), limit=_IDENTITY_LIMIT, follow=True) or b""
 
 
-# Repositories in what is mounted besides the project, and what git of the host obeys there.
+# Repositories in other writable mounts, and what git of the host obeys there.
 
 
 _MOST_ENTRIES, _MOST_SECONDS = 50_000, 0.5  # of a walk for a repository
@@ -553,7 +511,7 @@ def look(
     environ: dict[str, str],
     instance: Instance,
 ) -> tuple[tuple[Repository, ...], tuple[Guarded, ...]]:
-    """Return the repositories that are mounted writable at their own place, and what the host obeys in such mounts.
+    """Return the repositories in writable mounts at their own place, and what git of the host obeys there.
 
     `repository` is that of the project, whose configuration may name something there.
     """
@@ -580,7 +538,7 @@ def _roots(request: MountRequest) -> Iterator[str]:
 
 
 def find_exposed(request: MountRequest, real: str) -> tuple[str, str]:
-    """Return a checkout that a writable mount leaves open, in its git directory or elsewhere, and what was not seen.
+    """Return a checkout that a writable mount leaves unprotected, and what was not searched.
 
     `real` is where its source was found to be. At another place, as behind a link, nothing is protected: neither in a
     checkout that the mount is or lies in, nor in one that it holds.
@@ -600,3 +558,63 @@ def find_exposed(request: MountRequest, real: str) -> tuple[str, str]:
         if entry.name == ".git":
             return os.path.dirname(path), ""
     return "", walk.unfinished
+
+
+# Nested repositories of the user below a project, as far as a launch has time to search.
+
+
+KEPT = "repositories"  # in the state of a project: git directories with settings of their own, from the last disarm
+KEPT_LIMIT = 4 << 20
+_LAUNCH_ENTRIES, _LAUNCH_SECONDS = 5000, 0.1
+_CONFIG_LIMIT = 1 << 16
+_PASSED_OVER = frozenset(("node_modules", ".venv", "venv", "target", "__pycache__", ".tox", ".mypy_cache"))
+
+
+def find_nested(roots: tuple[str, ...], directory: str) -> tuple[Nested, ...]:
+    """Return the nested repositories near the top, and those that the last disarm noted in the state."""
+    kept = os.fsdecode(read_small(f"{directory}/{KEPT}", limit=KEPT_LIMIT) or b"").split("\0")
+    inside = tuple(f"{root.rstrip('/')}/" for root in roots)
+    paths = dict.fromkeys((*_search(roots), *(path for path in kept if path.startswith(inside))))
+    return tuple(row for row in map(_look_at, list(paths)[:_MOST]) if row is not None)
+
+
+def _search(roots: tuple[str, ...]) -> Iterator[str]:
+    """Yield git directories below some directories, those near the top first."""
+    left, limit = _LAUNCH_ENTRIES, time.monotonic() + _LAUNCH_SECONDS
+    waiting = [root.rstrip("/") for root in roots]
+    for directory in waiting:  # it grows in the loop
+        below: list[str] = []
+        names: set[str] = set()
+        try:
+            with os.scandir(directory or "/") as entries:
+                for entry in entries:
+                    left -= 1
+                    if left < 0 or time.monotonic() > limit:
+                        return
+                    names.add(entry.name)
+                    if entry.name == ".git" and entry.is_dir(follow_symlinks=False):
+                        if directory not in roots:
+                            yield f"{directory}/.git"
+                    elif entry.is_dir(follow_symlinks=False) and entry.name not in _PASSED_OVER:
+                        below.append(f"{directory}/{entry.name}")
+        except OSError:
+            continue
+        if names >= {"HEAD", "objects", "refs"} and directory not in roots:
+            yield directory
+        else:
+            waiting += below
+
+
+def _look_at(path: str) -> Nested | None:
+    try:
+        with Closing(os.open(path, OPEN_DIRECTORY)) as directory:
+            status = os.fstat(directory)
+            try:
+                hooks = os.lstat("hooks", dir_fd=directory)
+            except FileNotFoundError:
+                hooks = None
+            inode = hooks.st_ino if hooks is not None and stat.S_ISDIR(hooks.st_mode) else 0
+            config = read_at(directory, "config", limit=_CONFIG_LIMIT) or b""
+            return Nested(path, (status.st_dev, status.st_ino), inode, config)
+    except OSError:
+        return None

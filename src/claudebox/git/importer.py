@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import time
 
 from claudebox.base import console
 from claudebox.base.console import shorten
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import list_names, real_path, write_all
+from claudebox.base.files import Closing, list_names, real_path, write_all
 from claudebox.base.records import Value
-from claudebox.git import adoption, sides, submodules
+from claudebox.git import adoption, sides
 from claudebox.git import checkout as git_checkout
 from claudebox.git import private as git_private
 from claudebox.git import refs as git_refs
 from claudebox.git import state as git_state
-from claudebox.git.adoption import Worktrees, open_below
+from claudebox.git.adoption import Worktrees
 from claudebox.git.checkout import Checkout
 from claudebox.git.disarm import disarm_paths
+from claudebox.git.private import Copier
 from claudebox.git.refs import HEADS, HEX, TAGS, Move, find_hidden, put, remote_names, render_updates, shorten_ref
 from claudebox.git.sandbox import GitError, Limits, Tools
 from claudebox.git.sides import own_side, own_side_writable, real_side
@@ -35,34 +35,28 @@ from claudebox.tables import paths as tables_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from claudebox.base.state import Instance
-    from claudebox.git.sides import Side
+    from claudebox.git.sides import Changed, Side
     from claudebox.git.state import Layout
-    from claudebox.git.submodules import Changed
-
-
-# What an import of git did, as a value.
 
 
 class ImportResult(Value):
     """What one import did."""
 
     moved: tuple[Move, ...] = ()
-    renamed: tuple[tuple[str, str], ...] = ()  # branches that parted: name, and the name they arrived under
+    renamed: tuple[tuple[str, str], ...] = ()  # diverged branches: name, and the name they arrived under
     refused: tuple[tuple[str, str], ...] = ()  # refs that stay inside, and why
     followed: tuple[Move, ...] = ()  # what the host did, written inside
     head: str = ""  # the new HEAD of the real repository, if it changed
     notes: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()  # pipes and the like that were in the agent's git directory
-    told: tuple[str, ...] = ()  # refs of `refused` that an earlier session has named already
     obeyed: tuple[str, ...] = ()  # what is said about refs that change what tools of the host obey
 
 
 def join(first: ImportResult, then: ImportResult) -> ImportResult:
     """Return what two imports did, one after the other."""
-    new = {name for name, _ in first.refused if name not in first.told}
     return then.replace(
         moved=(*first.moved, *then.moved),
         renamed=tuple(dict((*first.renamed, *then.renamed)).items()),
@@ -70,18 +64,15 @@ def join(first: ImportResult, then: ImportResult) -> ImportResult:
         head=then.head or first.head,
         removed=(*first.removed, *then.removed),
         obeyed=tuple(dict.fromkeys((*first.obeyed, *then.obeyed))),
-        told=tuple(name for name in then.told if name not in new),
     )
 
 
 # Commits that change what tools of the host obey: hooks, included configuration, programs that git is told to run.
-#
-# Such paths are read-only in the project, but a commit can change them all the same, and the next `git checkout`,
-# `stash` or `reset` of the user writes them. So a branch that does arrives under another name, for the user to look
-# at.
+# Such paths are read-only in the project, but a commit can change them, and the next `git checkout`, `stash` or `reset`
+# of the user writes them. So such a branch arrives under another name, for the user to look at.
 
 
-ARRIVED = f"{HEADS}claudebox/"  # what stands there has come from an agent, and nobody may have looked at it
+ARRIVED = f"{HEADS}claudebox/"  # not reviewed yet, perhaps
 _MOST_NAMED = 3
 
 
@@ -93,7 +84,7 @@ class ObeyedPaths(Value):
 
 
 def trusted_values(refs: dict[str, str]) -> set[str]:
-    """Return the commits of the host that are not there only because an agent made them."""
+    """Return the commits of the host, without those that only arrived from an agent."""
     return {value for name, value in refs.items() if not name.startswith(ARRIVED)}
 
 
@@ -120,7 +111,7 @@ def find_checked_out(agent: Side, real: Side, layout: Layout, staged: Iterable[b
     rows = frozenset(path for path in staged if obeyed and _find_hit([path], obeyed))
     (mine, commit), (theirs, before) = agent.head(), real.head()
     if obeyed and not rows and mine != theirs and commit and commit not in trusted_values(real.refs):
-        changed = submodules.changed_paths(agent, [Move("HEAD", before, commit)], "")
+        changed = sides.changed_paths(agent, [Move("HEAD", before, commit)], "")
         found = find_obeyed(agent, layout, changed, {"HEAD": commit}, real)
         return frozenset(map(os.fsencode, found.by_git.values()))
     return rows
@@ -140,7 +131,7 @@ def _is_in(path: bytes, places: Iterable[bytes]) -> bool:
 
 
 def _is_theirs(agent: Side, layout: Layout, new: str, known: set[str], hit: str) -> bool:
-    """Return whether all of these paths are as in a commit of the host: a merge or a switch is no change."""
+    """Return whether all of these paths are as in a commit of the host, as after a merge or a switch."""
     if any(path.lower().startswith(f"{hit.lower()}/") for path in layout.obeyed):
         return False
     since = "".join(f"^{value}\n" for value in sorted(known))
@@ -152,20 +143,20 @@ def _is_theirs(agent: Side, layout: Layout, new: str, known: set[str], hit: str)
 
 
 def describe(name: str, path: str, arrived: str = "") -> str:
-    """Return what is said about a ref that git of the host would obey."""
+    """Return the line about a ref that changes what git of the host obeys."""
     what = f"{name} changes `{shorten(path, 80)}`, which your git obeys"
     where = shorten(arrived.removeprefix(HEADS), 120)
     return f"{what}: it arrived as {where}; look at it, then merge that" if arrived else what
 
 
 def describe_checkout(paths: frozenset[bytes]) -> list[str]:
-    """Return what is said about HEAD and index, if they stay."""
+    """Return the line about HEAD and index, if they stay."""
     rows = [f"`{shorten(os.fsdecode(path), 80)}`" for path in sorted(paths)[:1]]
     return [f"HEAD or index inside change {row}, which your git obeys: yours stay as they are" for row in rows]
 
 
 def describe_others(rows: dict[str, tuple[str, ...]]) -> list[str]:
-    """Return what is said about refs that change what other tools obey."""
+    """Return the lines about refs that change what other tools obey."""
     found = []
     for name, paths in rows.items():
         more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
@@ -175,7 +166,7 @@ def describe_others(rows: dict[str, tuple[str, ...]]) -> list[str]:
 
 
 _MOMENT = 0.01  # seconds: more than the clock of a file system needs for the next time
-_ATTEMPTS = 3  # after the host moved something in the midst of an import
+_ATTEMPTS = 3  # after the host moved something during an import
 _BY_HAND = Limits(seconds=3600.0, size=16 << 30)  # the user waits, and can interrupt
 AT_THE_END = Limits(seconds=240.0)  # nobody waits for ever; `--import` goes on for longer
 
@@ -275,7 +266,7 @@ class _Import:
         self._obeyed: dict[str, str] = {}  # refs that change what git of the host obeys, and a path of that
 
     def run(self) -> ImportResult:
-        """Do it, and say what was done."""
+        """Run the import."""
         private, layout = self._private, self._layout
         removed = tuple(git_private.remove_special(f"{private.path}/own"))
         seen, looked = stamp(f"{private.path}/own", layout.checkout), time.monotonic()
@@ -300,15 +291,8 @@ class _Import:
         notes = (*self._notes, *checkout.notes)
         return ImportResult(
             moved, tuple(self._renamed), refused, tuple(self._followed), checkout.head, notes, removed,
-            tuple(self._told(agent)), tuple(self._named),
+            tuple(self._named),
         )  # fmt: skip
-
-    def _told(self, agent: Side) -> Iterator[str]:
-        """Yield the refs that were refused with the same commit and for the same reason when a session last ended."""
-        rows = {name: f"{name} {agent.refs.get(name, '-')} {reason}" for name, reason in self._refused.items()}
-        yield from (name for name, row in rows.items() if row in self._state.refused)
-        if self._final:
-            self._private.update(refused=tuple(rows.values()))
 
     def _sync(self, agent: Side, real: Side, checkout: Checkout) -> bool:
         """Compare both sides and move what moved; return whether nothing of the agent's is left behind."""
@@ -322,19 +306,19 @@ class _Import:
             agent.refs, theirs, self._state.refs(), agent.contains, elsewhere, remotes, layout.only
         )
         if not self._outward:
-            merged = merged.replace(out=(), parted=(), refused=())
+            merged = merged.replace(outbound=(), diverged=(), refused=())
         base = merged.agreed
         self._refused.update(merged.refused)
         checkout.read()
-        out, parted = self._admit(agent, real, merged.out), self._admit(agent, real, merged.parted)
-        guarded = [move for move in out if move.name in self._obeyed]
-        out, parted = [move for move in out if move.name not in self._obeyed], [*parted, *guarded]
-        renamed = self._under_other_names(parted, real.refs, out)
+        outbound, diverged = self._admit(agent, real, merged.outbound), self._admit(agent, real, merged.diverged)
+        diverged += [move for move in outbound if move.name in self._obeyed]
+        outbound = [move for move in outbound if move.name not in self._obeyed]
+        renamed = self._under_other_names(diverged, real.refs, outbound)
         private.update(base=git_state.render_refs(base))
         # A branch that is checked out moves with its index, or not at all.
-        here = [move for move in out if f"ref: {move.name}" == real.head()[0]]
-        there = [move for move in out if move not in here and f"ref: {move.name}" in worktrees.reached.values()]
-        free = [move for move in out if move not in (*here, *there)]
+        here = [move for move in outbound if f"ref: {move.name}" == real.head()[0]]
+        there = [move for move in outbound if move not in here and f"ref: {move.name}" in worktrees.reached.values()]
+        free = [move for move in outbound if move not in (*here, *there)]
         carried = {move.new for move in (*here, *there) if move.new}
         carried |= checkout.needed_objects() if self._outward else set()
         answers = sides.send(agent, real, [*free, *renamed], carried)
@@ -343,12 +327,12 @@ class _Import:
             if not answers[move.name]:
                 real.put(move)
         self._moved += [move for move in free if not answers[move.name]]
-        if out and os.path.lexists(f"{private.path}/own/lfs/objects"):
+        if outbound and os.path.lexists(f"{private.path}/own/lfs/objects"):
             self._bring_large_files()
-        inward = [move for move in merged.into if f"ref: {move.name}" == agent.head()[0]]
-        if len(inward) < len(merged.into):
-            self._follow(agent, [move for move in merged.into if move not in inward])
-        reason = self._settle(agent, real, checkout, here, inward)
+        inbound = [move for move in merged.inbound if f"ref: {move.name}" == agent.head()[0]]
+        if len(inbound) < len(merged.inbound):
+            self._follow(agent, [move for move in merged.inbound if move not in inbound])
+        reason = self._settle(agent, real, checkout, here, inbound)
         self._refused.update((move.name, answers[move.new]) for move in (*here, *there) if answers.get(move.new))
         kept = {move: reason for move in here if real.refs.get(move.name, "") != move.new}
         if self._outward and not layout.only:
@@ -365,24 +349,24 @@ class _Import:
         if self._final:
             self._notes += stays
         real.drop_carriers()
-        settled = checkout.is_settled or bool(parted) or (bool(kept) and self._final)
+        settled = checkout.is_settled or bool(diverged) or (bool(kept) and self._final)
         return settled and not self._refused and (self._final or not (stays or kept))  # the end has to say it
 
-    def _settle(self, agent: Side, real: Side, checkout: Checkout, moves: list[Move], inward: list[Move]) -> str:
-        """Bring HEAD and index in step, with the branches that are checked out; return why the host's stay."""
+    def _settle(self, agent: Side, real: Side, checkout: Checkout, moves: list[Move], inbound: list[Move]) -> str:
+        """Synchronize HEAD, index and the branches that are checked out; return why the host's stay."""
         staged = checkout.read_changes()
-        links = frozenset(path for path, mode in staged.items() if mode == submodules.GITLINK)
+        links = frozenset(path for path, mode in staged.items() if mode == sides.GITLINK)
         closed = self._disarm(links) if self._final else links
         obeyed = find_checked_out(agent, real, self._layout, staged)
         self._notes += describe_checkout(obeyed)
-        reason = checkout.settle(moves, inward, closed | obeyed)
-        self._followed += [move for move in inward if agent.refs.get(move.name, "") == move.new]
+        reason = checkout.settle(moves, inbound, closed | obeyed)
+        self._followed += [move for move in inbound if agent.refs.get(move.name, "") == move.new]
         if reason and not closed | obeyed:
             self._notes.append(f"HEAD and index stay as they are: {reason}")
         return reason
 
     def _divert(self, agent: Side, real: Side, kept: dict[Move, str]) -> None:
-        """Let branches arrive under other names whose checkout could not move with them."""
+        """Bring branches under other names whose checkout could not move with them."""
         self._refused.update((move.name, reason) for move, reason in kept.items() if not move.new)
         moves = [move for move in kept if move.new]
         renamed = self._under_other_names(moves, real.refs, [], {move.name: kept[move] for move in moves})
@@ -390,10 +374,10 @@ class _Import:
         self._refused.update((name, reason) for name, reason in answers.items() if reason)
 
     def _what_stays(self, agent: Side, real: Side, base: dict[str, str]) -> list[str]:
-        """Return what the user should know of at the end: it stays inside."""
-        found = git_private.describe(f"{self._private.path}/own", base)
+        """Return the lines about what stays inside at the end."""
+        found = git_private.describe_kept(f"{self._private.path}/own", base)
         if self._layout.ref_format != "files":  # they cannot be carried over by hand: what has them stays as it is
-            rows = (side.box.git("for-each-ref", "--format=%(objectname) %(refname)", *git_private.NAMES)
+            rows = (side.box.git("for-each-ref", "--format=%(objectname) %(refname)", *git_private.KEPT_REFS)
                     for side in (agent, real))  # fmt: skip
             mine, theirs = (set(text.decode("utf-8", "surrogateescape").split("\n")) for text in rows)
             stays = "made inside, where `claudebox --exec -- git stash list` and `git notes` find it"
@@ -404,19 +388,17 @@ class _Import:
         return found
 
     def _bring_large_files(self) -> None:
-
-        own, limits = f"{self._private.path}/own", self._limits
         try:
-            bring_back_lfs(own, self._layout.common, size=limits.size, seconds=limits.seconds)
-        except GitError as error:
-            self._notes.append(str(error))
+            bring_back_large_files(f"{self._private.path}/own", self._layout.common, self._limits)
+        except (ClaudeboxError, GitError) as error:
+            self._notes.append(error.message if isinstance(error, ClaudeboxError) else str(error))
 
     def _admit(self, agent: Side, real: Side, moves: Iterable[Move]) -> list[Move]:
-        """Return the moves that may come back now, as far as their gitlinks go."""
+        """Return the moves that may come back now; note what they change that git or other tools obey."""
         moves = list(moves)
         known = trusted_values(real.refs)
         new = [move for move in moves if move.new not in known]
-        paths = submodules.changed_paths(agent, new, real.head()[1]) if new else {}
+        paths = sides.changed_paths(agent, new, real.head()[1]) if new else {}
         self._refused.update((name, "objects of it are missing") for name, rows in paths.items() if rows is None)
         found = find_obeyed(agent, self._layout, paths, {move.name: move.new for move in new}, real)
         self._obeyed.update(found.by_git)
@@ -424,7 +406,7 @@ class _Import:
         tags = (name for name in found.by_git if not name.startswith(HEADS))
         self._refused.update((name, describe("it", found.by_git[name])) for name in tags)
         reason = "it changes a submodule, which comes back at the end of the session"
-        changed = submodules.select_gitlinks(paths)
+        changed = sides.select_gitlinks(paths)
         if self._final:
             closed = self._disarm({path for paths in changed.values() for path in paths})
             changed = {name: paths for name, paths in changed.items() if not closed.isdisjoint(paths)}
@@ -441,18 +423,18 @@ class _Import:
         return closed
 
     def _under_other_names(
-        self, parted: list[Move], theirs: dict[str, str], out: list[Move], why: dict[str, str] | None = None
+        self, diverged: list[Move], theirs: dict[str, str], outbound: list[Move], why: dict[str, str] | None = None
     ) -> list[Move]:
-        """Return how branches arrive that parted from the real ones; nothing to do for those that are there already."""
+        """Return the moves by which diverged branches arrive under other names, but for those that are there."""
         moves = []
         session = self._session  # sessions in two worktrees may begin in the same second
         if self._layout.git_dir != self._layout.common:
             session += f"-{os.path.basename(self._layout.git_dir)}"
-        for move in parted:
+        for move in diverged:
             kind = TAGS if move.name.startswith(TAGS) else HEADS
             known = next((name for name, value in theirs.items() if value == move.new and name.startswith(kind)), "")
             name = known or f"{kind}claudebox/{session}/{move.name.removeprefix(kind)}"
-            others = {*theirs, *(other.name for other in out)} - {name}
+            others = {*theirs, *(other.name for other in outbound)} - {name}
             if not known and shorten_ref(name) in map(shorten_ref, others):
                 self._refused[move.name] = "yours has moved too, and the name that it would arrive under is taken"
             elif move.name in self._obeyed:
@@ -491,100 +473,53 @@ def _count(agent: Side, move: Move) -> int:
     return int(found)
 
 
-# Bring large files back: what Git LFS keeps in the agent's git directory, into the real one, each checked by its
-# name.
-#
-# The name of such a file is the SHA-256 of its content. It is copied first and examined then, so that nobody can
-# change what was examined; commits would be useless without them, since git itself holds only their names.
+# Large files: what Git LFS keeps in the agent's git directory. Commits would be useless without them, since git itself
+# holds only their names, which are the SHA-256 of their content. Each is copied first and checked then, so that nobody
+# can change what was checked.
 
 
 _PIECE = 1 << 20
-_MOST = 100_000  # files in one import
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def bring_back_lfs(own: str, common: str, *, size: int, seconds: float) -> int:
-    """Copy what is missing; return how many files came. More than `size` bytes or `seconds` are refused."""
-    limit, came = time.monotonic() + seconds, 0
-    for directory, first, second, name in _files(own):
-        target = f"{common}/lfs/objects/{first}/{second}"
-        if os.path.lexists(f"{target}/{name}"):
-            continue
-        if os.path.islink(f"{common}/lfs"):
-            raise GitError(f"`{common}/lfs` is a link: large files stay inside")
-        os.makedirs(target, exist_ok=True)
-        length = _take(directory, name, target, size, limit)
-        if length is not None:
-            size -= length
-            came += 1
-    return came
+def bring_back_large_files(own: str, common: str, limits: Limits) -> None:
+    """Copy those that the host lacks."""
+    left, deadline = limits.size, time.monotonic() + limits.seconds
+    with Copier(own, own, None) as agent:
+        for path in agent.below("lfs/objects"):
+            name = os.path.basename(path)
+            target = f"{common}/lfs/objects/{name[:2]}/{name[2:4]}"
+            if len(name) != 64 or not HEX.issuperset(name) or os.path.lexists(f"{target}/{name}"):
+                continue
+            if os.path.islink(f"{common}/lfs"):
+                raise GitError(f"`{common}/lfs` is a link: large files stay inside")
+            if (source := agent.open(path)) >= 0:
+                with Closing(source):
+                    left -= _copy_checked(source, name, target, left, deadline)
 
 
-def _files(own: str) -> Iterator[tuple[int, str, str, str]]:
-    """Yield the files of the agent's store: an open directory, its two names, and the name in it."""
-    count = 0
-    for first in _names(own, "lfs/objects", 2):
-        for second in _names(own, f"lfs/objects/{first}", 2):
-            for name in _names(own, f"lfs/objects/{first}/{second}", 64):
-                count += 1
-                if count > _MOST:
-                    raise GitError(f"there are more than {_MOST} large files inside")
-                directory = open_below(own, f"lfs/objects/{first}/{second}")
-                try:
-                    yield directory, first, second, name
-                finally:
-                    os.close(directory)
-
-
-def _names(own: str, path: str, length: int) -> list[str]:
+def _copy_checked(source: int, name: str, target: str, left: int, deadline: float) -> int:
+    """Copy a file, and keep the copy if its content has this name; return its length."""
+    os.makedirs(target, exist_ok=True)
+    temporary, digest, length = f"{target}/.{name}.claudebox", hashlib.sha256(), 0
+    git_private.remove(temporary)
     try:
-        directory = open_below(own, path)
-    except OSError:
-        return []
-    try:
-        return sorted(name for name in os.listdir(directory) if len(name) == length and HEX.issuperset(name))
-    finally:
-        os.close(directory)
-
-
-def _take(directory: int, name: str, target: str, size: int, limit: float) -> int | None:
-    """Copy a file and keep the copy if it is what its name says; return its length."""
-    try:
-        source = os.open(name, _READ, dir_fd=directory)
-    except OSError:
-        return None
-    temporary = f"{target}/.{name}.claudebox"
-    copy = -1
-    try:
-        if not stat.S_ISREG(os.fstat(source).st_mode):
-            return None
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        copy = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        digest, length = hashlib.sha256(), 0
-        while piece := os.read(source, _PIECE):
-            length += len(piece)
-            if length > size or time.monotonic() > limit:
-                raise GitError("large files inside are more than can be brought back at once")
-            digest.update(piece)
-            write_all(copy, piece)
-        if digest.hexdigest() != name:
-            return None
-        os.rename(temporary, f"{target}/{name}")
+        with Closing(os.open(temporary, _NEW, 0o644)) as copy:
+            while piece := os.read(source, _PIECE):
+                length += len(piece)
+                if length > left or time.monotonic() > deadline:
+                    raise GitError("large files inside are more than can be brought back at once")
+                digest.update(piece)
+                write_all(copy, piece)
+        if digest.hexdigest() == name:
+            os.rename(temporary, f"{target}/{name}")
         return length
     finally:
-        os.close(source)
-        if copy >= 0:
-            os.close(copy)
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-
-
-# What both sides of a repository start a session with where set-up could only copy it, since only git reads it.
+        git_private.remove(temporary)
 
 
 def read_base(path: str, tools: Tools) -> None:
-    """Write down the refs and the HEAD that both sides start with: the agent has not run yet."""
+    """Write the refs and HEAD that both sides start with, where only git can read them: set-up could but copy them."""
     with Private(path) as private:
         layout = private.state().layout
         if private.read_head() != git_state.REFTABLE_HEAD:

@@ -1,7 +1,7 @@
-"""The git directories that stand inside in the place of the real ones (GIT-03, GIT-04).
+"""Plan the git directories that stand inside in the place of the host's, their configuration and their mounts.
 
-Nothing of a real git directory is writable inside: its objects are readable, everything else is a copy that
-`launch.git_setup` makes. What is made inside comes back through `launch.git_import`.
+Nothing of a git directory of the host is writable inside: its objects are readable, everything else is a copy that
+`git.private` makes. What is made inside comes back through `git.importer` (GIT-03, GIT-04).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from claudebox.settings.records import GitCredential, Policy
 
 
-# Which of git's settings git finds inside, as files that claudebox writes (GIT-01, GIT-03).
+# Configuration: what enters, as files that claudebox writes (GIT-01, GIT-03).
 
 
 _TRUE = ("true", "yes", "on", "1")
@@ -54,7 +54,7 @@ def _is_listed(section: str, name: str, key: str) -> bool:
 
 
 def _address(value: str) -> str:
-    """Return an address without what identifies the user: tokens stand in its name, its password or its query."""
+    """Return an address without user name, password and query: each may hold a token."""
     scheme, found, rest = value.partition("://")
     if not found:
         return value
@@ -74,24 +74,23 @@ def merge(rows: Iterable[Row], before: Iterable[Row], inside: Iterable[Row]) -> 
 
 
 def signs(rows: Iterable[Row]) -> bool:
-    """Return whether commits would be signed."""
     values = [value for section, name, key, value in rows if (section, name, key) == ("commit", "", "gpgsign")]
     return bool(values) and values[-1].lower() in _TRUE
 
 
 def render(rows: Iterable[Row]) -> bytes:
-    """Return a file of configuration."""
+    """Return the text of a configuration file."""
     lines: list[str] = []
     last = None
     for section, name, key, value in rows:
         if (section, name) != last:
             last = (section, name)
-            lines.append(f"[{section} {_quoted(name)}]" if name else f"[{section}]")
-        lines.append(f"\t{key} = {_quoted(value)}")
+            lines.append(f"[{section} {_quote(name)}]" if name else f"[{section}]")
+        lines.append(f"\t{key} = {_quote(value)}")
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     # A name with a line end in it would otherwise write configuration of its own (D24).
     plain = "".join(char for char in value if char.isprintable() or "\udc80" <= char <= "\udcff")
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -111,6 +110,9 @@ def user_config(host: Host, helper: tuple[str, str] = ("", ""), proxy: str = "")
     return render((*rows, *admit(host.git.user.rows)))
 
 
+# The git directories.
+
+
 STORES = "/run/claudebox/git"  # inside, the real objects
 CHECKOUTS = "git/checkouts"  # in the state of the project: of submodules that are not initialised outside
 _MINIMAL: Row = ("core", "", "checkstat", "minimal")
@@ -118,15 +120,15 @@ _NO_BITMAPS: Row = ("repack", "", "writebitmaps", "false")  # they cover no borr
 
 
 def plan_own(policy: Policy, host: Host) -> tuple[OwnGit, ...]:
-    """Return a git directory for each repository that can be written to, and for its submodules after it."""
-    found = [row for repository in _believed(host) for row in _own(policy, host, repository)]
+    """Return a git directory for each writable repository, and for its submodules after it."""
+    found = [row for repository in _find_trusted(host) for row in _own(policy, host, repository)]
     if host.git.empty and host.git.repository is None:
         path = f"{host.workdir.real}/.git"
         found.append(OwnGit(host.git.empty, _private(host, host.git.empty), path, worktree=host.workdir.real))
     return tuple(found)
 
 
-def _believed(host: Host) -> Iterator[Repository]:
+def _find_trusted(host: Host) -> Iterator[Repository]:
     repository = host.git.repository
     if repository is not None and not _why_not(host, repository):
         yield from (repository, *repository.nested)
@@ -143,10 +145,9 @@ def _why_not(host: Host, repository: Repository) -> str:
 
 
 def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]:
-    unmapped = repository.owner not in ((host.uid, host.gid), (-1, -1))
     for directory in _directories(repository):
         rows = (*admit(directory.rows), _NO_BITMAPS)
-        if unmapped:
+        if repository.owner not in ((host.uid, host.gid), (-1, -1)):  # git would read every file again
             rows = (*rows, _MINIMAL)
         merged = merge(rows, directory.before, directory.inside)
         per_worktree = tuple(admit(directory.worktree_rows))
@@ -167,14 +168,13 @@ def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]
             object_format=formats.get("objectformat", "sha1").lower(),
             ref_format=formats.get("refstorage", "files").lower(),
             only="" if directory.place else repository.branch,
-            unmapped=unmapped,
             visible=_visible(policy, host),
             obeyed=tuple(_obeyed(policy, repository, directory)),
         )
 
 
 def _obeyed(policy: Policy, repository: Repository, directory: GitDirectory) -> Iterator[str]:
-    """Yield what the agent could change in a commit only; nothing if the user lets it."""
+    """Yield the paths that git of the host obeys; none if the user lets the agent change them (`--allow`)."""
     if any(request.name == tables_paths.GIT for request in policy.allow):
         return
     if not directory.place:
@@ -193,7 +193,7 @@ def _directories(repository: Repository) -> tuple[GitDirectory, ...]:
 
 
 def _mountpoints(directory: GitDirectory, submodules: tuple[GitDirectory, ...]) -> Iterator[str]:
-    """Yield where submodules lie that no other submodule is around."""
+    """Yield where the git directories of the outermost submodules lie in this one."""
     places = [row.place for row in submodules]
     above = f"{directory.place}/" if directory.place else ""
     for place in places:
@@ -207,12 +207,12 @@ def _private(host: Host, name: str) -> str:
 
 
 def _visible(policy: Policy, host: Host) -> tuple[str, ...]:
-    """Return the directories whose checkouts can be worked in inside."""
+    """Return the directories that are writable inside."""
     return host.workdir.real, *(request.source for request in policy.mounts if request.writable)
 
 
 def _stores(policy: Policy, host: Host, directory: GitDirectory) -> Iterator[tuple[str, str]]:
-    """Yield where objects lie outside and inside; of borrowed ones only those that are visible anyway."""
+    """Yield where objects lie outside and inside; borrowed ones only if they are mounted anyway."""
     for number, store in enumerate(directory.stores):
         if not store.borrowed:
             yield store.path, f"{STORES}/{directory.name}/{number}/objects"
@@ -226,16 +226,16 @@ def _is_shown(policy: Policy, host: Host, path: str) -> bool:
 
 
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
-    """Return the rows of the git directories."""
+    """Yield the mounts of git directories, objects and checkouts."""
     repository = host.git.repository
     if repository is not None:
         yield from _checkout(host, repository)
     parent = host.workdir.real.rpartition("/")[0]
     if repository is not None and _can_be_empty(policy, host, parent):
-        yield Mount(parent, "closed", "nothing is lost in silence: git makes worktrees beside a project", role="git")
+        yield Mount(parent, "closed", "git must not make worktrees beside the project, which would be lost", role="git")
     for own in plan_own(policy, host):
-        yield Mount(own.dest, "bind", "git, with a repository of the sandbox's own", own.own, role="git")
-    for found in _believed(host):
+        yield Mount(own.dest, "bind", "the sandbox's own git directory", own.own, role="git")
+    for found in _find_trusted(host):
         for directory in _directories(found):
             yield from _objects(directory)
     if host.git.repository is not None and not _why_not(host, host.git.repository):
@@ -250,7 +250,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
 
 
 def _empty_submodules(policy: Policy, host: Host) -> Iterator[EmptySubmodule]:
-    """Yield the submodules that are not initialised; around them nothing is made where nothing may be."""
+    """Yield the submodules that are not initialised, but for those that need a directory in a read-only place."""
     for row in host.git.empty_submodules:
         if not row.above or not plan_protected.is_closed(policy, host, row.path):
             yield row
@@ -262,12 +262,12 @@ def _missing_directories(policy: Policy, host: Host) -> tuple[str, ...]:
 
 
 def _is_open(policy: Policy) -> bool:
-    """Return whether the directory that the client makes worktrees in is writable anyway."""
+    """Return whether the directory in which the client makes worktrees is writable anyway."""
     return any(tables_paths.WORKTREES.startswith(f"{request.name}/") for request in policy.allow)
 
 
 def _can_be_empty(policy: Policy, host: Host, parent: str) -> bool:
-    """Return whether nothing but mounts is in the directory above the project, and no program writes there."""
+    """Return whether the directory above the project holds nothing but mounts, and no program writes there."""
     own = ("/bin", "/dev", "/etc", "/lib", "/nix", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
     if parent in ("", "/tmp", host.home) or any(mount_checks.covers(place, parent) for place in own):
         return False
@@ -298,7 +298,7 @@ def _objects(directory: GitDirectory) -> Iterator[Mount]:
 
 
 def stubs(policy: Policy, host: Host) -> Iterator[Stub]:
-    """Return what has to exist on the host so that something can be mounted there."""
+    """Yield the directories that have to exist on the host as mount points."""
     if host.git.repository is None and host.git.empty:
         yield Stub(f"{host.workdir.real}/.git", "directory")
     yield from (Stub(path, "directory") for path in _missing_directories(policy, host))
@@ -308,7 +308,7 @@ def stubs(policy: Policy, host: Host) -> Iterator[Stub]:
 
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
-    """Say where git inside is not what it is outside."""
+    """Yield where git inside differs from git outside."""
     repository = host.git.repository
     if repository is None:
         return
@@ -321,7 +321,7 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
             f"the repository starts above, at {repository.root}: the rest of it is read-only inside "
             "(`--project repository` makes all of it the project)"
         )
-    for found in _believed(host):
+    for found in _find_trusted(host):
         for store in found.directory.stores if found.directory else ():
             if store.borrowed and not _is_shown(policy, host, store.path):
                 yield (
@@ -333,11 +333,9 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
             yield "commits made inside are not signed (commit.gpgsign): your keys stay outside"
 
 
-# Git over HTTPS inside: one host, one token, one helper of the sandbox's own (SEC-03).
-#
-# The host's helpers and their stores stay outside. The token is fetched when the user has agreed, and lies inside
-# beside a helper that answers for this host alone. If it comes from where a secret comes from that stays outside, it
-# is the placeholder.
+# Git over HTTPS inside (SEC-03): one host, one token, and a helper of the sandbox's own that answers for that host
+# alone; the host's helpers and their stores stay outside. The token is fetched once the user has agreed. If its value
+# is a secret that stays outside, the helper has the placeholder.
 
 
 _SCRIPT = """\
@@ -355,13 +353,13 @@ printf '%s\\n' username={username} "password=$token"
 
 
 def plan_credential_mounts(credential: GitCredential, host: Host) -> Iterator[Mount]:
-    """Return the helper of the sandbox, and its token."""
+    """Yield the credential helper and its token."""
     if not host.secrets.git_token:
         return
     script = _SCRIPT.format(
-        host=_credential_quoted(credential.host),
-        username=_credential_quoted(credential.username),
-        file=_credential_quoted(GIT_TOKEN_FILE),
+        host=_quote_for_shell(credential.host),
+        username=_quote_for_shell(credential.username),
+        file=_quote_for_shell(GIT_TOKEN_FILE),
     )
     reason = f"lets git log in to {credential.host}, asked for with {credential.origin}"
     yield Mount(GIT_HELPER, "file", reason, content=os.fsencode(script), mode=0o755)
@@ -369,7 +367,7 @@ def plan_credential_mounts(credential: GitCredential, host: Host) -> Iterator[Mo
 
 
 def _key(credential: GitCredential, host: Host) -> str:
-    """Return what the token is: where the same value stays outside, git gets the placeholder like everybody else."""
+    """Return the key of the token: the placeholder where its value is a secret that stays outside."""
     for secret in host.secrets.held:
         if secret.source == credential.token:
             if credential.host not in secret.places:
@@ -382,5 +380,5 @@ def _key(credential: GitCredential, host: Host) -> str:
     return GIT_TOKEN
 
 
-def _credential_quoted(text: str) -> str:
+def _quote_for_shell(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"

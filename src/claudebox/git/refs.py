@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 HEADS, TAGS, REMOTES = "refs/heads/", "refs/tags/", "refs/remotes/"
-# Not in a name of git's own rules either, but those are checked by the git that would be led astray.
+# Git refuses these too, but only the git that they would mislead.
 _FORBIDDEN = frozenset(" ~^:?*[\\")
 HEX = frozenset("0123456789abcdef")
 _SHORTEST_ID, _LONGEST_ID = 4, 64
@@ -71,7 +71,7 @@ def shorten_ref(name: str) -> str:
 
 
 def find_hidden(worktree: str, git_dir: str) -> Callable[[str], bool]:
-    """Return what tells which refs an agent in this worktree does not see: the user's stash, those of other agents."""
+    """Return a test for refs that an agent in this worktree does not see: the user's stash, those of other agents."""
     parent, own = os.path.split(worktree)
     records = (read_small(f"{parent}/{name}") for name in list_names(parent) if name[0] == "." and name[1:] != own)
     heads = {HEADS + os.fsdecode(row.split(b"\0")[3]) for row in records if row and row.count(b"\0") > 2}
@@ -103,9 +103,7 @@ def remote_names(common: str, refs: Iterable[str]) -> frozenset[str]:
     return frozenset(("origin", *configured, *fetched))
 
 
-# Decide, from three states of refs, what goes into the real repository and what into the agent's.
-#
-# Pure: values in, values out. The third state is the base, what both sides last had in common.
+# Merge: from three states of refs, which move in the host's repository and which in the agent's.
 
 
 class Move(Value):
@@ -114,11 +112,11 @@ class Move(Value):
     name: str
     old: str
     new: str
-    commits: int = 0  # that are in the new one only, where somebody has counted them
+    commits: int = 0  # that only the new one has, if counted
 
 
 def put(refs: dict[str, str], move: Move) -> None:
-    """Take up in `refs` that one has moved."""
+    """Apply a move to `refs`."""
     if move.new:
         refs[move.name] = move.new
     else:
@@ -132,36 +130,38 @@ def render_updates(moves: Iterable[Move], digits: int) -> bytes:
 
 
 class Merged(Value):
-    """What is to be done about refs."""
+    """How refs are to move."""
 
-    out: tuple[Move, ...]  # into the real repository
-    into: tuple[Move, ...]  # into the agent's
-    parted: tuple[Move, ...]  # both sides moved it apart: the agent's value needs another name
+    outbound: tuple[Move, ...]  # into the host's repository
+    inbound: tuple[Move, ...]  # into the agent's
+    diverged: tuple[Move, ...]  # both sides moved it: the agent's value needs another name
     refused: tuple[tuple[str, str], ...]  # refs of the agent that stay where they are, and why
     agreed: dict[str, str]  # the base as far as both sides have the same
 
 
 def merge_refs(
-    mine: dict[str, str],
-    theirs: dict[str, str],
+    agent: dict[str, str],
+    host: dict[str, str],
     base: dict[str, str],
     contains: Callable[[str, str], bool],
     elsewhere: frozenset[str] = frozenset(),
     remotes: Callable[[], frozenset[str]] = frozenset,
     only: str = "",
 ) -> Merged:
-    """Compare the agent's refs with the real ones.
+    """Compare the agent's refs with the host's, and with what both last had in common.
 
     `contains(a, b)`: the history of `a` contains `b`. `elsewhere`: branches that are checked out in another worktree.
-    `remotes` are those of the real repository. `only`: no other ref of the real repository moves.
+    `remotes` are those of the host. `only`: no other ref of the host moves.
     """
-    rows: dict[str, list[Move]] = {"out": [], "into": [], "parted": []}
+    outbound: list[Move] = []
+    inbound: list[Move] = []
+    diverged: list[Move] = []
     refused: list[tuple[str, str]] = []
     # Stashes and notes are compared by nobody: what they were stays written down.
     agreed = {name: value for name, value in base.items() if not name.startswith((HEADS, TAGS, REMOTES))}
-    strange = _objections(sorted(mine.keys() - theirs.keys() - base.keys()), theirs, remotes)
-    for name in sorted({*mine, *theirs, *base}):
-        inside, outside, before = mine.get(name, ""), theirs.get(name, ""), base.get(name, "")
+    strange = _objections(sorted(agent.keys() - host.keys() - base.keys()), host, remotes)
+    for name in sorted({*agent, *host, *base}):
+        inside, outside, before = agent.get(name, ""), host.get(name, ""), base.get(name, "")
         if inside == outside:
             if inside:
                 agreed[name] = inside
@@ -170,29 +170,29 @@ def merge_refs(
             agreed[name] = before
         reason = strange.get(name) or objection(name)
         if inside == before:
-            rows["into"].append(Move(name, inside, outside))
+            inbound.append(Move(name, inside, outside))
         elif name.startswith(REMOTES) or (name.startswith(TAGS) and not inside):
             continue  # what the agent fetched is its own, and a tag that it deleted stays in the real repository
         elif reason or (name.startswith(TAGS) and (before or outside)):
             refused.append((name, reason or "tags are only added"))
         elif not inside:  # deleted inside, or made another name of one: only if nobody has worked on it since
             free = outside == before and name not in elsewhere and not only
-            rows["out" if free else "into"].append(Move(name, outside if free else "", "" if free else outside))
+            (outbound if free else inbound).append(Move(name, outside if free else "", "" if free else outside))
         elif name in elsewhere or only not in ("", name):
-            rows["parted"].append(Move(name, before, inside))
+            diverged.append(Move(name, before, inside))
         elif outside == before or (outside and contains(inside, outside)):
-            rows["out"].append(Move(name, outside, inside))
+            outbound.append(Move(name, outside, inside))
         elif outside and contains(outside, inside):
-            rows["into"].append(Move(name, inside, outside))
+            inbound.append(Move(name, inside, outside))
         else:
-            rows["parted"].append(Move(name, before, inside))
-    rows["out"].sort(key=lambda move: bool(move.new))  # deletions first: `a` may make room for `a/b`
-    return Merged(tuple(rows["out"]), tuple(rows["into"]), tuple(rows["parted"]), tuple(refused), agreed)
+            diverged.append(Move(name, before, inside))
+    outbound.sort(key=lambda move: bool(move.new))  # deletions first: `a` may make room for `a/b`
+    return Merged(tuple(outbound), tuple(inbound), tuple(diverged), tuple(refused), agreed)
 
 
-def _objections(new: list[str], theirs: dict[str, str], remotes: Callable[[], frozenset[str]]) -> dict[str, str]:
+def _objections(new: list[str], host: dict[str, str], remotes: Callable[[], frozenset[str]]) -> dict[str, str]:
     """Return why refs cannot be made, for those that cannot: of two with the same short name the first one can."""
-    known, reserved = {shorten_ref(name) for name in theirs}, remotes() if new else frozenset()
+    known, reserved = {shorten_ref(name) for name in host}, remotes() if new else frozenset()
     found = {}
     for name in (name for name in new if name.startswith((HEADS, TAGS))):
         reason = objection_to_new(name, known, reserved)
@@ -200,12 +200,3 @@ def _objections(new: list[str], theirs: dict[str, str], remotes: Callable[[], fr
             found[name] = reason
         known.add(shorten_ref(name))
     return found
-
-
-class IndexRow(Value):
-    """A path of an index that differs from a commit: what it is now, and what it is there; mode 0 is none."""
-
-    mode: str
-    oid: str
-    mode_before: str
-    oid_before: str

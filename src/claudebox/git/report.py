@@ -1,4 +1,4 @@
-"""What came back from the agent's repositories, in a line or two; and what would, for those who look first."""
+"""Lines about what came back from the agent's repositories, and a preview of what would."""
 
 from __future__ import annotations
 
@@ -23,37 +23,36 @@ if TYPE_CHECKING:
 _SHORT = 7  # digits of a commit
 _MOST = 50  # names in a line
 _MOST_MOVED = 8  # refs that are named, branches that grew first
-_MOST_REFUSED = 500  # nobody can make them so many that one is overlooked: they come in lines of their own
+_MOST_REFUSED = 500  # high, so that an agent cannot bury one
 _MOST_COMMITS, _MOST_FILES = 20, 20
 
 
-def lines(done: Mapping[str, ImportResult], *, again: bool = False) -> list[str]:
-    """Return what came back from each repository, by its private directory; `again`: with what was said before."""
-    moved, rest = divide(done, again=again)
+def lines(done: Mapping[str, ImportResult]) -> list[str]:
+    """Return what came back from each repository, by its private directory."""
+    moved, rest = divide(done)
     return [*([f"git: {', '.join(moved)}"] if moved else []), *rest]
 
 
-def divide(done: Mapping[str, ImportResult], *, again: bool = False) -> tuple[list[str], list[str]]:
-    """Return what became of branches, a few words each, and the lines that say the rest."""
+def divide(done: Mapping[str, ImportResult]) -> tuple[list[str], list[str]]:
+    """Return a few words for each branch that moved, and the lines about the rest."""
     moved, rest = [], []
     for path, result in done.items():
         layout = git_state.read_layout(path)
         where = f"git ({layout.module})" if layout.depth else "git"
         moved += [f"{layout.module}: {row}" if layout.depth else row for row in _moves(result.moved)]
-        rest += of_one(where, result.replace(told=()) if again else result, layout.only)
+        rest += of_one(where, result, layout.only)
     return moved, rest
 
 
 def of_one(where: str, result: ImportResult, only: str = "") -> list[str]:
-    """Return what there is to say about one repository, besides what became of its branches."""
+    """Return the lines about one repository, besides its branches that moved."""
     found = []
     if result.renamed:
         why = "" if only else ": yours has moved too"
         rows = [f"{name_of(name)} arrived as {name_of(other)}{why}" for name, other in result.renamed]
         found.append(f"{where}: {_few(rows)}")
-    refused = [row for row in result.refused if row[0] not in result.told]
-    for reason in dict.fromkeys(reason for _, reason in refused):  # said once for all that have it
-        names = [name_of(name) for name, why in refused if why == reason]
+    for reason in dict.fromkeys(reason for _, reason in result.refused):  # one line for all that share it
+        names = [name_of(name) for name, why in result.refused if why == reason]
         stay = "stays" if len(names) == 1 else "stay"
         found.append(f"{where}: {_few(names, _MOST_REFUSED)} {stay} inside: {shorten(reason, 160)}")
     if result.removed:
@@ -65,7 +64,7 @@ def of_one(where: str, result: ImportResult, only: str = "") -> list[str]:
 
 
 def _moves(moves: Iterable[Move]) -> list[str]:
-    """Return what became of refs, from the first of several moves to the last; the branches that grew come first."""
+    """Return a few words for each ref, from the first of its moves to the last; branches that grew come first."""
     first: dict[str, str] = {}
     last: dict[str, str] = {}
     commits: dict[str, int] = {}
@@ -105,14 +104,14 @@ def _few(rows: list[str], most: int = _MOST) -> str:
 
 
 def left(paths: Iterable[str]) -> list[str]:
-    """Return what is said where everything waits for `--import`."""
+    """Return the line of mode `manual`, if something waits for `--import`."""
     if all(git_state.settled(path) for path in paths):
         return []
     return ["git: what was done inside has not come back; `claudebox --import` brings it"]
 
 
 def preview(path: str, tools: Tools) -> list[str]:
-    """Return the commits and changed files that would come back, nothing if there are none."""
+    """Return the commits and changed files that would come back."""
     if git_state.settled(path):
         return []
     state, limits, rows = git_state.read_state(path), Limits(), []
@@ -127,7 +126,7 @@ def preview(path: str, tools: Tools) -> list[str]:
             merged = merge_refs(
                 agent.refs, real.refs, state.refs(), agent.contains, remotes=lambda: theirs, only=layout.only
             )
-            for move in (*merged.out, *merged.parted):
+            for move in (*merged.outbound, *merged.diverged):
                 since = [f"^{value}" for value in sorted(set(real.refs.values()))]
                 rows.append(f"{name_of(move.name)}:" if move.new else f"{name_of(move.name)}: deleted")
                 if move.new:

@@ -1,8 +1,7 @@
-"""Git in a sandbox of its own: one bwrap with a shell that runs commands one after the other for us.
+"""Git in a sandbox of its own: one bwrap with a shell that runs commands one after the other.
 
-No git of claudebox runs anywhere else. What passes are the words of a command, which the shell reads and never
-interprets, files with its input, its output and its messages, each bounded, and an exit status. A repository can at
-worst make its own sandbox say something wrong: output is untrusted.
+No git of claudebox runs anywhere else. The shell reads the arguments of a command and never interprets them; input,
+output and messages are files of limited size. Output is untrusted.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
 # One digit each, for every sh.
 _COMMANDS, _STATUS, _INPUT, _OUTPUT, _MESSAGES, _GLOBAL, _SECCOMP = 0, 4, 5, 6, 7, 8, 9
-_FILES = (1, 3)  # read by bwrap, and gone when the shell starts
-_HELD = 20  # nobody uses it
+_FILES = (1, 3)  # read by bwrap, closed when the shell starts
+_HELD = 20
 
-_FREE = 32  # from here on descriptors are in nobody's way
+_FREE = 32  # from here on, descriptors collide with none of these
 # A command comes as the number of its words, and each word as the number of its lines and these lines.
 _SERVE = """\
 while IFS= read -r count; do
@@ -51,8 +50,8 @@ $line"
 done
 """
 _MORE_ROOTS = ("/usr", "/nix/store", "/gnu/store")
-_END = 2.0  # seconds for which a sandbox may take to end by itself
-_STALL, _LOOK = 20.0, 1.0  # seconds without any work after which git waits for something that never comes
+_END = 2.0  # seconds in which a sandbox has to end by itself
+_STALL, _POLL = 20.0, 1.0  # seconds without processor time after which git counts as blocked
 _MOST_TEXT = 256 << 20
 _ENVIRONMENT = {
     "GIT_ATTR_NOSYSTEM": "1",
@@ -75,26 +74,26 @@ _ending: list[int] = []  # sandboxes that end by themselves, to be reaped
 
 
 class Tools(Value):
-    """The programs that it takes."""
+    """The programs that a sandbox of git needs."""
 
     bwrap: str
-    path: str = "/usr/bin:/bin"  # where git and the usual programs are, inside as outside
+    path: str = "/usr/bin:/bin"
     seccomp: bytes = b""  # the filter of system calls that the agent has
 
 
 class Limits(Value):
-    """How much may come back at once, and how long that may take."""
+    """How long an import may take, and how large its pack may be."""
 
     seconds: float = 60.0
     size: int = 2 << 30
 
 
 class GitError(Exception):
-    """Git did not do what it was asked for, with its last line."""
+    """A git command failed; the last lines of its messages."""
 
 
 class GitSandbox:
-    """A sandbox with a shell in it that waits for git commands; `with` ends it."""
+    """A sandbox with a shell that waits for git commands; `with` ends it."""
 
     def __init__(
         self,
@@ -106,12 +105,12 @@ class GitSandbox:
         files: dict[str, bytes] | None = None,
         held: int = -1,
     ) -> None:
-        """Start it; if we are killed, a command that runs is completed under the lock that is `held`."""
+        """Start it. If we are killed, a running command completes under the lock that is `held`."""
         _ending[:] = [pid for pid in _ending if not _has_ended(pid)]
         self._answered = self._idle = False
         self._line = ""
-        self._held: list[tuple[int, bytes]] = []  # lines that have ended, and that nobody has waited for yet
-        self._shown: bytes | None = None  # what one of those wrote
+        self._held: list[tuple[int, bytes]] = []  # commands that ended before `wait` was called
+        self._shown: bytes | None = None  # the output of one of those
         self._limit = time.monotonic() + limits.seconds
         self._seconds = limits.seconds
         self._files = [_scratch_file(scratch) for _ in range(3)]
@@ -139,14 +138,13 @@ class GitSandbox:
                 os.close(here)
 
     def __enter__(self) -> Self:
-        """Stay open for commands."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End everything in it: the shell reads the end of its commands.
+        """End everything in it: the shell reads the end of its input.
 
-        One that is idle ends by itself, and nobody waits for it. One that has not answered yet may still be set up:
-        bwrap inside would wait for a killed bwrap outside for ever, so it gets the time for it.
+        An idle one ends by itself, without our waiting. One that has not answered yet may still be setting up, when the
+        inner bwrap would wait for a killed outer one for ever: it gets time to complete.
         """
         for descriptor in (self._commands, self._status, *self._files):
             os.close(descriptor)
@@ -167,21 +165,21 @@ class GitSandbox:
         return self.output()
 
     def ask(self, *words: str, data: bytes = b"", index: bool = True) -> bytes | None:
-        """Run a git command and return its output; None if it fails. Without the `index` none is read."""
+        """Run a git command and return its output, None if it fails; without `index`, git sees an empty one."""
         before = () if index else ("env", "GIT_INDEX_FILE=/empty/index")
         return None if self.run(*before, "git", *words, data=data) else self.output()
 
     def script(self, text: str, *arguments: str, data: bytes = b"") -> int:
-        """Run a script of ours, which finds its arguments in "$1" and so on; return its status."""
+        """Run a shell script with arguments; return its status."""
         return self.run("sh", "-c", text, "sh", *arguments, data=data)
 
     def run(self, *words: str, data: bytes = b"") -> int:
-        """Run a program with these arguments, whatever is in them, and this input; return its status."""
+        """Run a program with this input; return its status."""
         self.begin(*words, data=data)
         return self._await()
 
     def begin(self, *words: str, data: bytes = b"") -> None:
-        """Start a program; `wait` ends it. One that was begun before ends first, and is kept."""
+        """Start a program, after a running one has ended; `wait` waits for the first of them."""
         if not self._idle and self._line:
             self._held.append((self._await(), self.output()))
         entry = self._files[0]
@@ -196,7 +194,7 @@ class GitSandbox:
         return self._await()
 
     def wait(self) -> int:
-        """Wait for the end of the line that was begun first and return its status."""
+        """Wait for the command that was begun first; return its status."""
         if not self._held:
             return self._await()
         status, self._shown = self._held.pop(0)
@@ -216,13 +214,13 @@ class GitSandbox:
             raise GitError(self.message() or "the sandbox of git did not start") from None
 
     def _await(self) -> int:
-        """Wait for the end of the line that runs and return its status."""
+        """Wait for the running command; return its status."""
         answer, done, since = b"", "", time.monotonic()
         while not answer.endswith(b"\n"):
             left = self._limit - time.monotonic()
             if left <= 0:
                 raise GitError(f"git did not finish within {self._seconds:.0f} seconds")
-            if not select.select([self._status], [], [], min(left, _LOOK))[0]:
+            if not select.select([self._status], [], [], min(left, _POLL))[0]:
                 before, done = done, _work(self._process)
                 since = since if done == before else time.monotonic()
                 if time.monotonic() > since + _STALL:
@@ -236,21 +234,18 @@ class GitSandbox:
         return int(answer) if answer.strip().isdigit() else 1
 
     def output(self) -> bytes:
-        """Return what the last command wrote."""
         return _content(self._files[1]) if self._shown is None else self._shown
 
     @property
     def output_file(self) -> int:
-        """Return where the last command wrote to."""
         return self._files[1]
 
     @property
     def input_file(self) -> int:
-        """Return where the next command reads from."""
         return self._files[0]
 
     def message(self) -> str:
-        """Return the end of what the last command complained of."""
+        """Return the last error messages of a command."""
         text = _content(self._files[2])[-4096:].decode("utf-8", "replace")
         lines = [line for line in text.split("\n") if line.strip()]
         errors = [line for line in lines if line.startswith(("fatal: ", "error: "))]  # advice may follow
@@ -265,8 +260,8 @@ def _spawn(words: list[str], handed: dict[int, int], environ: dict[str, str], si
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        # From here on it is bwrap that asks for its end with ours, when its inner half would notice. Killed before that
-        # it would leave one that waits for ever; not killed, the shell inside reads the end of its commands.
+        # bwrap sets its own death signal (--die-with-parent) once its inner half would notice. Killed before that, it
+        # would leave an inner one that waits for ever; not killed, the shell inside reads the end of its input.
         base_process.outlive_parent()
         if _HELD in handed and (child := os.fork()):  # it dies with this process, and this one not with us
             os.closerange(0, 1 << 10)
@@ -277,7 +272,7 @@ def _spawn(words: list[str], handed: dict[int, int], environ: dict[str, str], si
 
 
 def _work(top: int) -> str:
-    """Return what changes while a process or one beneath it works: the processor time of each."""
+    """Return the processor time of a process and its descendants, as text to compare."""
     rows, waiting = [], [str(top)]
     while waiting:
         process = waiting.pop()
@@ -305,7 +300,7 @@ def _has_ended(child: int) -> bool:
 def _content(descriptor: int) -> bytes:
     size = os.fstat(descriptor).st_size
     if size > _MOST_TEXT:
-        raise GitError("git said more than there is room for")
+        raise GitError(f"git output exceeds {_MOST_TEXT >> 20} MiB")
     return os.pread(descriptor, size, 0) if size else b""
 
 
@@ -316,7 +311,7 @@ def _out_of_the_way(descriptor: int) -> int:
 
 
 def _scratch_file(directory: str) -> int:
-    """Return a nameless file in a directory of ours."""
+    """Return a nameless file in a directory."""
     try:
         return _out_of_the_way(os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError:  # not every file system can do that
@@ -324,7 +319,7 @@ def _scratch_file(directory: str) -> int:
 
 
 def system_mounts() -> list[str]:
-    """Return the mounts without which no program runs."""
+    """Return bwrap arguments for the system directories."""
     words: list[str] = []
     for root in (*_MORE_ROOTS, *tables_paths.SYSTEM_ROOTS):
         try:

@@ -1,8 +1,7 @@
-"""The sidecar that follows git in both directions while a session runs, and brings everything back at its end (GIT-03).
+"""The sidecar that follows git in both directions while a session runs, and imports everything at its end (GIT-03).
 
-A commit or a switch inside shows on the host within a second, one on the host shows inside. The work is done in a
-process of its own, which is started when the session has lasted for a moment: a launch is not held up, a short session
-does not pay for it, and the user's terminal never waits for it but at the end.
+A commit or a switch inside shows on the host within a second, and the other way round. A process of its own does the
+work. It starts a moment after the session, so that neither a launch nor a short session pays for it.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ if TYPE_CHECKING:
     Import = Literal["auto", "ask", "manual"]
 
 
-_QUIET, _MOST_WAIT, _PAUSE = 0.2, 0.8, 1.0  # seconds: after the last event; after the first; between two imports
-_FIRST, _NEVER = 0.7, 3600.0  # after which it is started; after which the launcher need not look again
-_POLL = 2.0  # between two looks where nothing can be watched
+_QUIET, _MOST_WAIT, _PAUSE = 0.2, 0.8, 1.0  # seconds after the last event; after the first; between imports
+_DELAY, _NEVER = 0.7, 3600.0  # before the process starts; until the launcher calls `look` again
+_POLL = 2.0  # between polls where not everything can be watched
 _MOST_WATCHES = 400
-_PATIENCE = 300.0  # seconds that the end may take
-_MOVED = "+ "  # begins lines of the child that say what became of a branch
-_LISTEN, _BELATED = 0.1, 0.5  # between two looks for signals; for so long Ctrl+C was meant for the agent
+_END_TIMEOUT = 300.0
+_MOVED = "+ "  # begins lines of the child about branches that moved
+_SIGNAL_POLL, _BELATED = 0.1, 0.5  # between polls for signals; for so long Ctrl+C was meant for the agent
 _UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
-# Files whose change concerns the other side; besides everything below `refs`.
-_TOLD = ("HEAD", "packed-refs", "tables.list")
+# Files that the other side follows, besides everything below `refs`.
+_FOLLOWED = ("HEAD", "packed-refs", "tables.list")
 _MAX_TEXT = 1 << 20
 
 
 class Follower(Sidecar):
-    """The process, from before the sandbox starts until everything has come back."""
+    """Follows from before the sandbox starts until everything has come back."""
 
     title = "bringing commits back"
 
@@ -65,21 +64,21 @@ class Follower(Sidecar):
         self._host: dict[str, str] = {}  # and those of the real repositories
 
     def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Write down what both sides are like."""
+        """Take the stamps of both sides."""
         self._seen = {path: git_state.read_state(path).seen for path in self._repositories}
         self._host = {path: git_state.stamp_host(path) for path in self._repositories}
         for path in self._repositories:
             try:
-                git_private.remove(f"{path}/old")  # what set-up has replaced, now that nobody waits
-            except OSError:  # another session does it, or the next set-up
+                git_private.remove(f"{path}/old")  # what set-up has replaced
+            except OSError:  # left to the next set-up
                 continue
 
-    def attach(self, payload: int) -> None:  # noqa: ARG002 - a sidecar is told; this one has nothing to do with it
-        """Take the time: the sandbox is complete."""
-        self._due = time.monotonic() + _FIRST
+    def attach(self, payload: int) -> None:  # noqa: ARG002 - not needed here
+        """Start the delay timer."""
+        self._due = time.monotonic() + _DELAY
 
     def look(self) -> float:
-        """Start the process when it is time; return in how many seconds to look again."""
+        """Start the process when it is due; return in how many seconds to look again."""
         left = self._due - time.monotonic()
         if self._child or left > 0:
             return _NEVER if self._child else left
@@ -105,7 +104,7 @@ class Follower(Sidecar):
             os.close(line)
 
     def finish(self) -> tuple[str, ...]:
-        """Bring everything back, after a question if that is wanted, and say what came."""
+        """Import everything, after a question in mode `ask`; return what to tell."""
         if not self._due:
             return ()
         try:
@@ -119,7 +118,7 @@ class Follower(Sidecar):
                 os.close(self._line)
 
     def _is_untouched(self) -> bool:
-        """Return whether nothing has happened in any repository; then nobody has to be asked."""
+        """Return whether nothing has happened in any repository."""
         return all(
             git_state.read_state(path).seen == seen and git_state.settled(path) for path, seen in self._seen.items()
         )
@@ -151,14 +150,14 @@ class Follower(Sidecar):
         try:
             os.write(self._line, word)
         except OSError:
-            pass  # it has ended, which the answer says
+            pass  # it has ended, as `read` tells below
         answer, begun = b"", time.monotonic()
         while not answer.endswith(b"\0") and len(answer) < _MAX_TEXT:
-            if not select.select([self._line], [], [], _LISTEN)[0]:
+            if not select.select([self._line], [], [], _SIGNAL_POLL)[0]:
                 passed = time.monotonic() - begun
                 if _is_asked_to_end(belated=passed < _BELATED):
                     return ("git: bringing back was interrupted; `claudebox --import` goes on with it",)
-                if passed > _PATIENCE:
+                if passed > _END_TIMEOUT:
                     return ("git: bringing back takes too long; `claudebox --import` goes on with it",)
                 continue
             piece = os.read(self._line, 65536)
@@ -169,17 +168,16 @@ class Follower(Sidecar):
 
 
 def _is_asked_to_end(*, belated: bool) -> bool:
-    """Take a signal that waits, if one does, and return whether it ends us; all are blocked since the session began."""
+    """Consume a pending signal, and return whether it ends us; all are blocked since the session began."""
     endings = [number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     found = signal.sigtimedwait(endings, 0)
     return found is not None and not (belated and found.si_signo == signal.SIGINT)
 
 
 class _Following:
-    """In the process: what is watched, and what has come back so far."""
+    """The child process."""
 
     def __init__(self, line: int, repositories: tuple[str, ...], tools: Tools, session: str, mode: Import) -> None:
-
         self._line, self._tools, self._session, self._mode = line, tools, session, mode
         self._repositories = repositories
         self._watcher = Watcher()
@@ -188,12 +186,12 @@ class _Following:
         self._done: dict[str, ImportResult] = {}
 
     def serve(self) -> None:
-        """Do what the launcher asks for, and no more: the session is over."""
+        """Answer the launcher, without following: the session is over."""
         while self._answer(self._hear()):
             pass
 
     def run(self, host: dict[str, str]) -> None:
-        """Follow until the end is asked for, or the launcher has gone; `host` is what was there at the start."""
+        """Follow until the launcher asks for the end, or is gone; `host` has the stamps of the start."""
         import select
 
         self._complete = self._watch()
@@ -214,7 +212,7 @@ class _Following:
                     return
                 continue
             if ready:
-                if self._concerned():
+                if self._has_news():
                     last = time.monotonic()
                     first = first or last
                 continue
@@ -227,7 +225,7 @@ class _Following:
             imported = time.monotonic()
 
     def _watch(self) -> bool:
-        """Watch both sides of every repository; return whether that is all that has to be watched."""
+        """Watch both sides of every repository; return whether everything is watched."""
         complete = True
         for path in self._repositories:
             layout = git_state.read_layout(path)
@@ -239,15 +237,15 @@ class _Following:
                 complete &= self._watcher.watch_below(f"{directory}/refs", _MOST_WATCHES)
         return complete
 
-    def _concerned(self) -> bool:
-        """Read all events and return whether one of them concerns the other side."""
-        concerned = again = False
+    def _has_news(self) -> bool:
+        """Read all events; return whether one concerns the other side."""
+        found = again = False
         for directory, name, is_directory in self._watcher.events():
             again |= is_directory
-            concerned |= not name.endswith(".lock") and ("/refs" in directory or is_directory or name in _TOLD)
+            found |= not name.endswith(".lock") and ("/refs" in directory or is_directory or name in _FOLLOWED)
         if again:
             self._complete = self._watch()
-        return concerned
+        return found
 
     def _import(self, path: str) -> None:
         from claudebox.git import importer
@@ -280,7 +278,7 @@ class _Following:
             self._done[path] = before.replace(refused=(), notes=(said,))
 
     def _answer(self, word: bytes) -> bool:
-        """Do what the launcher asks for; return whether to go on."""
+        """Answer a request of the launcher; return whether to go on."""
         from claudebox.git import report as git_report
 
         lines: list[str] = []
@@ -309,16 +307,16 @@ class _Following:
             return b""
 
 
-# Git for one session: what a killed one has left comes back, the git directories are made, a sidecar follows them.
+# Git for one session: the work of a killed one is imported, git directories are made, a sidecar follows them.
 
 
 def follow(plan: Plan) -> Follower:
-    """Return the sidecar that brings back what is done inside."""
+    """Return the sidecar for a session."""
     return Follower(_repositories(plan), lambda: _tools(plan), _name(), plan.policy.git_import)
 
 
 def set_up(plan: Plan) -> list[int]:
-    """Make the git directories; they are in use while the descriptors that are returned are open."""
+    """Make the agent's git directories; they are in use while the descriptors that are returned are open."""
     for own in plan.git:
         if own.real:
             git_private.find_moved(own)
@@ -335,7 +333,7 @@ def set_up(plan: Plan) -> list[int]:
 
 
 def _read_base(plan: Plan, private: str) -> None:
-    """Let git say which refs both sides start with, where they are kept in a format that only git reads."""
+    """Ask git for the refs that both sides start with: only git reads this format."""
     from claudebox.git import importer
 
     try:
@@ -345,7 +343,7 @@ def _read_base(plan: Plan, private: str) -> None:
 
 
 def adopt(plan: Plan) -> tuple[list[str], list[str]]:
-    """Take over a repository that the agent has made where there was none; return its branches, and what to know."""
+    """Import a repository that the agent made where there was none; return its branches, and lines to tell."""
     for own in plan.git:
         if own.real or not os.path.lexists(f"{own.own}/HEAD"):
             continue
@@ -372,7 +370,7 @@ def adopt(plan: Plan) -> tuple[list[str], list[str]]:
 
 
 def _left(plan: Plan) -> Iterator[str]:
-    """Yield what is kept for repositories under earlier names, and for one that was being adopted."""
+    """Yield private directories of repositories under earlier names, and of one that was being adopted."""
     for directory in dict.fromkeys(os.path.dirname(own.private) for own in plan.git):
         for name in list_names(directory):
             private = f"{directory}/{name}"
@@ -381,7 +379,7 @@ def _left(plan: Plan) -> Iterator[str]:
 
 
 def _recover(plan: Plan, private: str) -> None:
-    """Bring back what a session has left that was killed."""
+    """Import the work of a killed session."""
     from claudebox.git import importer
     from claudebox.git import report as git_report
 
@@ -396,12 +394,13 @@ def _recover(plan: Plan, private: str) -> None:
     except OSError as error:
         console.warn(f"git: {git_state.describe_error(error, private)}")
     else:
-        for line in git_report.lines(done):
+        # What still stays inside is named at the end of each session.
+        for line in git_report.lines({path: result.replace(refused=()) for path, result in done.items()}):
             console.note(line)
 
 
 def _repositories(plan: Plan) -> tuple[str, ...]:
-    """Return what is kept for each repository, submodules before what is around them."""
+    """Return the private directories, submodules before what is around them."""
     rows = sorted((own for own in plan.git if own.real), key=lambda own: -own.place.count("modules/"))
     return tuple(own.private for own in rows)
 
@@ -417,10 +416,8 @@ def _name() -> str:
     return time.strftime("%Y%m%d-%H%M%S")
 
 
-# Hear of changes in directories: inotify by its system calls, for the few directories of a git repository.
-#
-# What it reports means "look again" and nothing more: a directory that is made and filled at once is missed, and a
-# hostile owner of a directory can say whatever it likes.
+# inotify, by its system calls. An event means "look again" and nothing more: what is made in a new directory at once is
+# missed, and an agent can cause any event.
 
 
 _NONBLOCK, _CLOEXEC = 0o4000, 0o2000000
@@ -432,7 +429,7 @@ _HEADER = 16
 
 
 class Watcher:
-    """Directories under watch; `descriptor` becomes readable when something happened."""
+    """Directories under watch; `descriptor` becomes readable with an event."""
 
     def __init__(self) -> None:
         self.descriptor = syscalls.call("inotify_init1", _NONBLOCK | _CLOEXEC)
@@ -443,7 +440,7 @@ class Watcher:
         return self._add(path, _MASK)
 
     def watch_names(self, path: str) -> bool:
-        """Watch which names come and go in a directory, and not who writes; return whether that is possible."""
+        """Watch which names come and go in a directory; return whether that is possible."""
         return self._add(path, _MASK & ~_CLOSE_WRITE)
 
     def _add(self, path: str, mask: int) -> bool:
@@ -470,7 +467,7 @@ class Watcher:
         return True
 
     def events(self) -> Iterator[tuple[str, str, bool]]:
-        """Yield what has happened: the directory, the name in it, and whether that is a directory itself."""
+        """Yield for each event the directory, the name in it, and whether that is a directory."""
         names = {number: path for path, number in self._watched.items()}
         while True:
             try:

@@ -1,7 +1,7 @@
-"""The two sides of an import, each behind a sandbox: what the agent's repository has, what the real one has.
+"""The two sides of an import, the agent's repository and the host's, each in a sandbox, and packs between them.
 
-The agent's is composed of links to its refs, HEAD and index, so that none of its configuration, hooks or grafts is
-there to be read. Over the real one's configuration a generated one is mounted, and its hooks are read-only.
+The agent's is composed of links to its refs, HEAD and index: its configuration, hooks and grafts are not visible. Over
+the configuration of the host's a generated one is mounted, and its hooks are read-only.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import stat
 
 from claudebox.base.console import shorten
 from claudebox.base.files import mode_of, read_small, write_all
+from claudebox.base.records import Value
 from claudebox.git import private
 from claudebox.git import state as git_state
-from claudebox.git.refs import HEX, IndexRow, Move, put
+from claudebox.git.refs import HEX, Move, put
 from claudebox.git.sandbox import GitError, GitSandbox
 
 TYPE_CHECKING = False
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from claudebox.git.sandbox import Limits, Tools
     from claudebox.git.state import Layout
 
+    Changed = dict[bytes, str] | None  # path -> mode
 
+
+GITLINK = "160000"  # the mode of a submodule in a tree
 _EMPTY_TREES = {
     "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
@@ -34,7 +38,7 @@ _FORGIVEN = (
     "badEmail", "badTimezone", "missingNameBeforeEmail", "missingSpaceBeforeDate", "missingSpaceBeforeEmail",
     "zeroPaddedDate", "zeroPaddedFilemode",
 )  # fmt: skip
-_READ_ONLY = ("hooks", "info", "lfs", "modules")  # of the real one, while it takes objects in
+_READ_ONLY = ("hooks", "info", "lfs", "modules")  # of the host's
 _REFS = (
     "git", "for-each-ref", "--format=%(objectname) %(refname) %(symref)", "refs/heads", "refs/tags", "refs/remotes",
     "refs/claudebox",
@@ -55,28 +59,25 @@ class Side:
         self._head = head  # as its git calls the HEAD of the checkout
         self.repository = layout.common
         self.refs: dict[str, str] = {}
-        self.carriers: list[str] = []  # refs that lead to what no branch does, while it is taken in
+        self.carriers: list[str] = []  # temporary refs to objects that no branch leads to
         self.empty_tree = _EMPTY_TREES[layout.object_format]
 
     def __enter__(self) -> Self:
-        """Stay open."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the sandbox."""
         self.box.__exit__()
 
     @property
     def carrier(self) -> str:
-        """Return where refs lie that lead to what no branch does while it is taken in; each checkout has its own."""
+        """The namespace of temporary refs to objects that no branch leads to; each checkout has its own."""
         return f"refs/claudebox/{'carrier' if self._layout.checkout == '.' else self._layout.checkout}/"
 
     def put(self, move: Move) -> None:
-        """Take up that a ref has moved."""
         put(self.refs, move)
 
     def drop_carriers(self) -> None:
-        """Remove the refs that lead to what no branch does; each is in its place by now, or is not wanted."""
+        """Remove the temporary refs: what they lead to is in its place by now, or was refused."""
         if self.carriers:
             self.box.ask("update-ref", "--stdin", data="".join(f"delete {name}\n" for name in self.carriers).encode())
         try:
@@ -86,11 +87,11 @@ class Side:
             return
 
     def begin_refs(self) -> None:
-        """Start to read the refs; `read_refs` goes on."""
+        """Start reading the refs; `read_refs` completes it."""
         self.box.begin(*_REFS)
 
     def read_refs(self) -> None:
-        """Take up branches, tags and remote-tracking branches; none that is only another name of one."""
+        """Read branches, tags and remote-tracking branches, without symbolic refs."""
         if self.box.wait():
             raise GitError(self.box.message() or "git for-each-ref failed")
         self.refs, self.carriers = {}, []
@@ -120,7 +121,7 @@ class Side:
         return (text, text) if self.is_id(text) else ("", "")
 
     def lacks(self, ids: Iterable[str]) -> list[str]:
-        """Return those of some objects that are not there."""
+        """Return those of some objects that are missing."""
         data = "".join(f"{value}\n" for value in ids).encode()
         found = self.box.git("cat-file", "--batch-check", data=data) if data else b""
         return [row.split(" ")[0] for row in found.decode("ascii", "replace").split("\n") if row.endswith(" missing")]
@@ -130,20 +131,88 @@ class Side:
         return self.box.ask("merge-base", "--is-ancestor", commit, tip) is not None
 
 
-def parse_rows(raw: bytes) -> dict[bytes, IndexRow] | None:
-    """Return the rows of a `diff --raw -z`; None if something in it is not merged, or not a row at all."""
-    found: dict[bytes, IndexRow] = {}
+class TreeChange(Value):
+    """A path that differs between two trees; mode 0 is none."""
+
+    mode: str
+    oid: str
+
+
+def parse_changes(raw: bytes) -> dict[bytes, TreeChange] | None:
+    """Return the paths of a `diff --raw -z`; None if one is not merged, or a row is malformed."""
+    found: dict[bytes, TreeChange] = {}
     words = raw.split(b"\0")
     for head, path in zip(words[0::2], words[1::2], strict=False):
         parts = head.decode("ascii", "replace").removeprefix(":").split(" ")
         if len(parts) != 5 or parts[4][:1] not in "AMDT":
             return None
-        found[path] = IndexRow(parts[1], parts[3], parts[0], parts[2])
+        found[path] = TreeChange(parts[1], parts[3])
     return found
 
 
+# Gitlinks: on the host `git status` enters the repository at a gitlink and does what its configuration says. So a
+# branch that adds one waits for the end of the session, when no agent can put a `.git` there any more, and what stands
+# there is disarmed before the branch moves.
+
+
+def changed_paths(agent: Side, moves: Iterable[Move], base: str) -> dict[str, Changed]:
+    """Return the paths that each ref changes and their new modes, compared with its old value or with a commit.
+
+    None where that cannot be said: such a ref does not come back.
+    """
+    wanted = {move.name: (move.old or base or agent.empty_tree, move.new) for move in moves if move.new}
+    values = sorted({value for pair in wanted.values() for value in pair})
+    trees = _find_trees(agent, values)
+    pairs = {tuple(trees.get(value, "") for value in pair) for pair in wanted.values()}
+    known = _compare(agent, sorted(pair for pair in pairs if all(pair)))
+    return {name: known.get(tuple(trees.get(value, "") for value in pair)) for name, pair in wanted.items()}
+
+
+def _find_trees(agent: Side, values: list[str]) -> dict[str, str]:
+    data = "".join(f"{value}^{{tree}}\n" for value in values).encode()
+    rows = (
+        (agent.box.ask("cat-file", "--batch-check=%(objectname)", data=data, index=False) or b"").decode().split("\n")
+    )
+    return {value: row for value, row in zip(values, rows, strict=False) if agent.is_id(row)}
+
+
+def _compare(agent: Side, pairs: list[tuple[str, ...]]) -> dict[tuple[str, ...], Changed]:
+    """Return the changes for each pair of trees. The index is not read: an agent may have broken it."""
+    if not pairs:
+        return {}
+    words = ("diff-tree", "--stdin", "-r", "--raw", "-z", "--no-renames", "--no-abbrev")
+    raw = agent.box.ask(*words, data="".join(f"{old} {new}\n" for old, new in pairs).encode(), index=False)
+    if raw is None and len(pairs) > 1:  # one is broken, and the others are not
+        return {pair: rows for one in pairs for pair, rows in _compare(agent, [one]).items()}
+    found: dict[tuple[str, ...], Changed] = dict.fromkeys(pairs)  # None for what git does not name
+    parts, pair = iter((raw or b"").split(b"\0")), pairs[0]
+    for part in parts:
+        head, row = b"", part
+        while row and not row.startswith(b":"):
+            head, _, row = row.partition(b"\n")
+            pair = tuple(head.decode("ascii", "replace").split(" "))
+            found[pair] = {}
+        changed, rows = parse_changes(row + b"\0" + next(parts, b"")) if row else {}, found[pair]
+        if changed is None or rows is None:
+            found[pair] = None
+        else:
+            rows.update((path, changed[path].mode) for path in changed)
+    return found
+
+
+def select_gitlinks(changed: dict[str, Changed]) -> dict[str, set[bytes]]:
+    """Return the gitlinks that branches add or change."""
+    found = {name: {path for path, mode in (rows or {}).items() if mode == GITLINK} for name, rows in changed.items()}
+    return {name: links for name, links in found.items() if links}
+
+
+def links_of_tree(raw: bytes) -> set[bytes]:
+    """Return the gitlinks in the answer of `ls-tree -r -z`."""
+    return {row.partition(b"\t")[2] for row in raw.split(b"\0") if row.startswith(GITLINK.encode())}
+
+
 def own_side(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
-    """Open the agent's repository to be read, with objects of the real one."""
+    """Open the agent's repository read-only, with the objects of the host's."""
     own = f"{path}/own"
     git_dir = os.path.normpath(f"{own}/{layout.checkout}")
     names = _examine(own, git_dir)
@@ -172,9 +241,9 @@ def own_side(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
 
 
 def _examine(own: str, git_dir: str) -> list[str]:
-    """Refuse what would lead bwrap away, or make git wait for ever; return the parts of a split index."""
+    """Refuse what would mislead bwrap or block git; return the parts of a split index."""
     if not _is_directory(own) or not _is_directory(f"{own}/refs"):
-        raise GitError(f"`{own}` is no git directory any more: move it away, and the next launch makes one")
+        raise GitError(f"`{own}` is not a git directory any more: move it away, and the next launch makes one")
     for name in (f"{own}/packed-refs", f"{git_dir}/index", f"{git_dir}/HEAD"):
         if mode_of(name) and not stat.S_ISREG(mode_of(name)):
             raise GitError(f"`{name}` is not a regular file: remove it")
@@ -183,7 +252,7 @@ def _examine(own: str, git_dir: str) -> list[str]:
         try:
             with os.scandir(waiting.pop()) as found:
                 entries = list(found)
-        except OSError:  # it has gone meanwhile, or is too deep for a ref
+        except OSError:  # it is gone, or too deep for a ref
             continue
         for entry in entries:
             count += 1
@@ -195,7 +264,7 @@ def _examine(own: str, git_dir: str) -> list[str]:
 
 
 def own_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
-    """Open the agent's repository to be written: all that its sandbox can write is the agent's already."""
+    """Open the agent's repository writable; its sandbox can write nothing else."""
     own = f"{path}/own"
     if not _is_directory(own):
         raise GitError(f"`{own}` is not a directory")
@@ -219,7 +288,7 @@ def own_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits) -
 
 
 def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: str, held: int = -1) -> Side:
-    """Open the real repository, which runs nothing of its own here, under the lock that is `held`."""
+    """Open the host's repository writable, with none of its configuration in force, under the lock that is `held`."""
     mounts = real_mounts(layout)
     if held >= 0:
         mounts += ("--bind", f"{path}/synced", "/synced")
@@ -239,7 +308,7 @@ def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: 
 
 
 def _check_mounted(box: GitSandbox, layout: Layout) -> None:
-    """Refuse another git directory than that of the session: bwrap has found it by its name."""
+    """Refuse another git directory than that of the session: bwrap mounts by name."""
     if layout.identities:
         if box.run("stat", "-c", "%d:%i", "--", layout.common):
             raise GitError(box.message() or "it cannot be examined")
@@ -248,7 +317,7 @@ def _check_mounted(box: GitSandbox, layout: Layout) -> None:
 
 
 def real_mounts(layout: Layout) -> tuple[str, ...]:
-    """Return what makes a real repository writable, without what it could be made to execute."""
+    """Return the mounts of a writable host repository; what git executes in it is read-only."""
     if git_state.is_replaced(layout):
         raise GitError(REPLACED)
     for part in ("config", "objects"):
@@ -263,13 +332,14 @@ def real_mounts(layout: Layout) -> tuple[str, ...]:
 
 
 def _real_config(layout: Layout, limits: Limits) -> str:
-    """Return what stands in for the configuration of the real repository."""
+    """Return the configuration that is mounted over the host's."""
     promisor = ""
     if any(name.endswith(".promisor") for name in os.listdir(f"{layout.common}/objects/pack")):
         promisor = '[remote "claudebox"]\n\tpromisor = true\n\turl = /nonexistent\n'
     forgiven = "".join(f'[receive "fsck"]\n\t{name} = ignore\n' for name in _FORGIVEN)
     return (
         f"{_format(layout)}[core]\n\thooksPath = /dev/null\n\tlogAllRefUpdates = true\n\tfsyncMethod = batch\n"
+        "\tfilesRefLockTimeout = 2000\n\tpackedRefsTimeout = 2000\n"  # a gc of the user may hold a ref
         "\tpreloadIndex = false\n\talternateRefsCommand = true\n"  # no files to look at, no refs of other stores
         "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
         "[receive]\n\tfsckObjects = true\n\tdenyCurrentBranch = ignore\n\tdenyDeleteCurrent = ignore\n"
@@ -289,7 +359,7 @@ def _format(layout: Layout) -> str:
 
 
 def _places(layout: Layout) -> tuple[str, ...]:
-    """Return where the stores of objects are in sandboxes: names that need no quoting."""
+    """Return where the object stores are mounted: names that need no quoting."""
     return tuple(f"/objects/{number}" for number in range(len(layout.stores)))
 
 
@@ -298,7 +368,6 @@ def _read_only(sources: tuple[str, ...], places: tuple[str, ...]) -> tuple[str, 
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether a file or directory is there that is no link."""
     return stat.S_ISREG(mode_of(path)) or _is_directory(path)
 
 
@@ -306,23 +375,21 @@ def _is_directory(path: str) -> bool:
     return stat.S_ISDIR(mode_of(path))
 
 
-# Hand objects from one sandbox to the other: a pack made in the first, a request to `git receive-pack` in the second.
-#
-# `receive-pack` is git's own way to take data of strangers: quarantine, fsck, connectivity, compare-and-swap, and an
-# answer for each ref. Without `atomic`, each ref stands alone.
+# Packs: made by `git pack-objects` in the agent's sandbox, taken by `git receive-pack` in the host's. That is git's own
+# way to take untrusted data: quarantine, fsck, connectivity, compare-and-swap, and an answer for each ref.
 
 
 MOVED_MEANWHILE = "it moved meanwhile"
 _CAPABILITIES = "report-status delete-refs ofs-delta object-format="
 _PACK = ("git", "pack-objects", "--revs", "--stdout", "-q", "--delta-base-offset")
-_MOST_ALONE = 50  # refs that are tried one by one after a pack was refused as a whole
+_MOST_ALONE = 50  # refs that are sent one by one after a pack was refused
 _LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "reference already")
 
 
 def send(agent: Side, real: Side, moves: list[Move], carried: set[str], *, alone: bool = False) -> dict[str, str]:
-    """Send refs, and objects that none of them leads to; return for each ref or object why it was refused, or nothing.
+    """Send refs, and objects that none of them leads to; return for each why it was refused, "" if it was not.
 
-    A ref of ours leads to each such object until `drop_carriers`.
+    Temporary refs lead to such objects until `drop_carriers`.
     """
     lacking = real.lacks(sorted(carried))
     first = len(real.carriers)
@@ -352,7 +419,7 @@ def send(agent: Side, real: Side, moves: list[Move], carried: set[str], *, alone
 
 
 def _receive(agent: Side, real: Side, request: list[Move]) -> tuple[str, dict[str, str]]:
-    """Return why the whole of it failed, or what became of each ref."""
+    """Return why the whole request failed, or an answer for each ref."""
     zero = "0" * max(len(value) for move in request for value in (move.old, move.new))
     object_format = "sha256" if len(zero) == 64 else "sha1"
     entry = real.box.input_file

@@ -1,7 +1,7 @@
-"""The private directory of one repository.
+"""The private directory of one repository, in the state of the project.
 
-`own` is the agent's git directory, `state.json` what is known of both sides, `synced` the index and the HEAD that both
-had, which scripts of git replace. `lock` is held by an import, `sessions` by each session.
+`own` is the agent's git directory, `state.json` what is known of both sides, `synced` the index and HEAD that both
+sides had, which scripts of git replace. An import holds `lock`; each session holds `sessions`, shared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from claudebox.base import syscalls
 from claudebox.base.console import shorten
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import identify, mode_of, read_small, reopen, replace_file
+from claudebox.base.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, identify, mode_of, read_small, reopen, replace_file
 from claudebox.base.records import Value
 
 TYPE_CHECKING = False
@@ -25,36 +25,34 @@ if TYPE_CHECKING:
     from claudebox.plan.records import Plan
 
 
-REFTABLE_HEAD = "ref: refs/heads/.invalid"  # what the file says where refs are kept in tables
+REFTABLE_HEAD = "ref: refs/heads/.invalid"  # what the file HEAD says where refs are kept in tables
 _LIMIT = 256 << 20
-_WAIT, _LOOK = 20.0, 0.02
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_TIMEOUT, _LOCK_POLL = 20.0, 0.02  # seconds
 _MOST_DIRECTORIES = 1 << 16
-_READ = ("config", "info", "logs", "objects")  # by git, besides
-_FILE = "state.json"
-_OLDER = ("layout.json", "base", "seen", "hooks", "refused", "states", "real", "source", "intended")  # of 0.2.0
+_STAMPED = ("HEAD", "packed-refs", "index", "reftable", "worktrees")
+_STAMPED_MODES = ("config", "info", "logs", "objects")  # git has to be able to read them
+_FILE, _OLD_FILE = "state.json", "layout.json"  # the latter of 0.2.0, with the refs in `base`
 
 
 class Layout(Value):
     """Where the parts of one repository are; written by set-up."""
 
-    common: str  # the real git directory
+    common: str  # the host's git directory
     git_dir: str  # that of this checkout: the same, or `worktrees/ID` in it
     work_tree: str
-    stores: tuple[str, ...]  # directories of objects that the real one uses, its own first
+    stores: tuple[str, ...]  # directories of objects that the host's uses, its own first
     object_format: str = "sha1"
     ref_format: str = "files"
     depth: int = 0  # of a submodule: how many repositories are around it
     module: str = ""  # of a submodule: its name
-    unmapped: bool = False
     only: str = ""  # of an agent's worktree: the only ref that moves
-    obeyed: tuple[str, ...] = ()  # paths of the work tree that git of the host obeys by its configuration
+    obeyed: tuple[str, ...] = ()  # paths of the work tree that the user's git obeys by its configuration
     # The boot in which devices have these numbers, then `device:inode` of common and work_tree, if known.
     identities: tuple[str, ...] = ()
 
     @property
     def checkout(self) -> str:
-        """Return how `base` calls the checkout."""
+        """The git directory of the checkout, relative to `common`."""
         return "." if self.git_dir == self.common else os.path.relpath(self.git_dir, self.common)
 
 
@@ -68,15 +66,15 @@ def _boot() -> str:
 
 
 def is_replaced(layout: Layout, found: str = "") -> bool:
-    """Return whether the git directory is not the one that set-up saw, by its name or as it was `found`."""
+    """Return whether the git directory is another than set-up saw: the one at its path, or the one `found`."""
     known = layout.identities[1] if layout.identities else ""  # an earlier version wrote none
     now = found or describe_identities(identify(layout.common))[1]
-    skipped = 0 if layout.identities[:1] == (_boot(),) else 1  # devices may have other numbers since
+    skipped = 0 if layout.identities[:1] == (_boot(),) else 1  # after a reboot, devices may have other numbers
     return bool(known) and known.split(":")[skipped:] != now.split(":")[skipped:]
 
 
 def find_work_tree(layout: Layout) -> Identity | None:
-    """Return which directory the work tree is, if that is known; an agent may move that of a submodule."""
+    """Return device and inode of the work tree, if known; an agent may move that of a submodule."""
     if layout.module or layout.identities[:1] != (_boot(),) or not layout.identities[2]:
         return None
     device, _, inode = layout.identities[2].partition(":")
@@ -84,12 +82,11 @@ def find_work_tree(layout: Layout) -> Identity | None:
 
 
 def render_refs(refs: dict[str, str]) -> str:
-    """Return the text of `base`."""
     return "".join(f"{value} {name}\n" for name, value in refs.items())
 
 
 def parse_refs(content: str) -> dict[str, str]:
-    """Return the refs that `base` or a file `packed-refs` has."""
+    """Return the refs in the text of `State.base` or of a file `packed-refs`."""
     refs: dict[str, str] = {}
     for row in content.split("\n"):
         value, _, name = row.partition(" ")
@@ -106,8 +103,6 @@ class State(Value):
     # begin with `#` or `^` do not, so set-up takes the packed-refs that it has copied, then the loose refs.
     base: str = ""
     seen: str = ""  # the stamp of the agent's repository when nothing in it had to come back
-    hooks: str = ""  # the signature of the host's hooks that were copied
-    refused: tuple[str, ...] = ()  # refs that a session has named at its end, with commit and reason
     operations: tuple[str, ...] = ()  # of the host that were under way when its git directory was copied
 
     def refs(self) -> dict[str, str]:
@@ -117,61 +112,51 @@ class State(Value):
 
 def has_state(path: str) -> bool:
     """Return whether a private directory has been set up."""
-    return os.path.isfile(f"{path}/{_FILE}") or os.path.isfile(f"{path}/layout.json")
+    return os.path.isfile(f"{path}/{_FILE}") or os.path.isfile(f"{path}/{_OLD_FILE}")
 
 
 def read_state(path: str) -> State:
-    """Return what is known of a repository, from its private directory."""
-    if not os.path.lexists(f"{path}/{_FILE}"):
-        names = ("base", "seen", "hooks")
-        base, seen, hooks = (os.fsdecode(read_small(f"{path}/{name}", limit=_LIMIT) or b"") for name in names)
-        return State(_parse_layout(path, _read_document(path, "layout.json")), base, seen, hooks)
-    found = _read_document(path, _FILE)
-    layout = _parse_layout(path, found.pop("layout", None))
-    return State(layout, **_select(State, found))
-
-
-def _read_document(path: str, name: str) -> dict[str, Any]:
+    """Return what is known of the repository of a private directory."""
+    is_old = not os.path.lexists(f"{path}/{_FILE}")
+    name = _OLD_FILE if is_old else _FILE
     found = syscalls.parse_json(read_small(f"{path}/{name}", limit=_LIMIT) or b"")
-    if not isinstance(found, dict):
-        raise ClaudeboxError(f"`{path}/{name}` cannot be read", hint="move that directory away")
-    return found
-
-
-def _parse_layout(path: str, found: object) -> Layout:
+    layout = (found if is_old else found.pop("layout", None)) if isinstance(found, dict) else None
+    if is_old:
+        found = {"base": os.fsdecode(read_small(f"{path}/base", limit=_LIMIT) or b"")}
     try:
-        return Layout(**_select(Layout, found if isinstance(found, dict) else {}))
-    except TypeError:
-        raise ClaudeboxError(f"what `{path}` says is not complete", hint="move that directory away") from None
+        return State(Layout(**_select(Layout, layout)), **_select(State, found))
+    except (AttributeError, TypeError):
+        raise ClaudeboxError(f"`{path}/{name}` cannot be read", hint="move that directory away") from None
 
 
-def _select(kind: type[Value], found: dict[str, Any]) -> dict[str, Any]:
+def _select(kind: type[Value], found: Any) -> dict[str, Any]:
     rows = ((name, found[name]) for name in kind._fields if name in found)
     return {name: tuple(value) if isinstance(value, list) else value for name, value in rows}
 
 
 def read_layout(path: str) -> Layout:
-    """Return where the parts of a repository are, from its private directory."""
     return read_state(path).layout
 
 
 def write_state(path: str, state: State) -> None:
-    """Write down what is known of a repository."""
-    directory = os.open(path, _DIRECTORY)
-    try:
-        replace_file(directory, _FILE, f"{_render(state)}\n".encode("ascii"))
-        for name in _OLDER if os.path.lexists(f"{path}/layout.json") else ():
-            try:
-                os.unlink(name, dir_fd=directory)
-            except FileNotFoundError:
-                continue
-    finally:
-        os.close(directory)
+    _replace(path, _FILE, f"{_render(state)}\n".encode("ascii"))
 
 
 def update(path: str, **changes: Any) -> None:
     """Change some of what is known of a repository."""
     write_state(path, read_state(path).replace(**changes))
+
+
+def write_synced(path: str, **parts: bytes) -> None:
+    """Write `head` and `index` of the checkout as both sides have them."""
+    os.makedirs(f"{path}/synced", exist_ok=True)
+    for name, content in parts.items():
+        _replace(f"{path}/synced", name, content)
+
+
+def _replace(directory: str, name: str, content: bytes) -> None:
+    with Closing(os.open(directory, OPEN_DIRECTORY)) as opened:
+        replace_file(opened, name, content)
 
 
 def _render(value: object) -> str:
@@ -183,18 +168,17 @@ def _render(value: object) -> str:
 
 
 class Private:
-    """The directory, open and locked; `with` opens it for one import."""
+    """A private directory, locked for one import."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.lock = -1
 
     def __enter__(self) -> Self:
-        """Wait for those who are at it already."""
         flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self.lock = os.open(f"{self.path}/lock", flags, 0o600)
         os.makedirs(f"{self.path}/synced", exist_ok=True)
-        limit = time.monotonic() + _WAIT
+        limit = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -202,19 +186,18 @@ class Private:
             except BlockingIOError:
                 if time.monotonic() > limit:
                     self.__exit__()
-                    raise ClaudeboxError(f"another import holds `{self.path}/lock` for {_WAIT:.0f} seconds") from None
-                time.sleep(_LOOK)
+                    raise ClaudeboxError(
+                        f"another import holds `{self.path}/lock` for {_LOCK_TIMEOUT:.0f} seconds"
+                    ) from None
+                time.sleep(_LOCK_POLL)
 
     def __exit__(self, *_: object) -> None:
-        """Let others in."""
         os.close(self.lock)
 
     def state(self) -> State:
-        """Return what is known."""
         return read_state(self.path)
 
     def update(self, **changes: Any) -> None:
-        """Change some of it."""
         update(self.path, **changes)
 
     def read_head(self) -> str:
@@ -222,30 +205,20 @@ class Private:
         return os.fsdecode(read_small(f"{self.path}/synced/head") or b"").rstrip("\n")
 
     def write_head(self, head: str) -> None:
-        """Write down the HEAD that both sides have."""
         write_synced(self.path, head=os.fsencode(head))
 
 
-def write_synced(path: str, **parts: bytes) -> None:
-    """Write down `head` and `index` of the checkout as both sides have them."""
-    os.makedirs(f"{path}/synced", exist_ok=True)
-    directory = os.open(f"{path}/synced", _DIRECTORY)
-    try:
-        for name, content in parts.items():
-            replace_file(directory, name, content)
-    finally:
-        os.close(directory)
+# Whether anything changed, and whether everything has come back.
 
 
 def stamp(own: str, checkout: str) -> str:
-    """Return what changes whenever a ref, HEAD or the index of the agent's repository does, or git's files are closed.
+    """Return a digest that changes with any ref, HEAD or index of a git directory, and if parts of it are closed.
 
     A few calls of `stat`: a loose ref that changes is renamed into its directory, whose time changes with it.
     """
     rows: list[tuple[str, os.stat_result]] = []
     waiting = [f"{own}/refs"]
-    names = ("HEAD", "packed-refs", "index", "reftable", "worktrees")
-    for name in (*names, f"{checkout}/HEAD", f"{checkout}/index", f"{checkout}/reftable"):
+    for name in (*_STAMPED, f"{checkout}/HEAD", f"{checkout}/index", f"{checkout}/reftable"):
         try:
             rows.append((name, os.lstat(f"{own}/{name}")))
         except OSError:
@@ -261,7 +234,7 @@ def stamp(own: str, checkout: str) -> str:
         except OSError:
             continue
     text = "".join(f"{name} {at.st_mode} {at.st_ino} {at.st_size} {at.st_mtime_ns}\n" for name, at in sorted(rows))
-    text += "".join(f"{name} {mode_of(f'{own}/{name}')}\n" for name in _READ)
+    text += "".join(f"{name} {mode_of(f'{own}/{name}')}\n" for name in _STAMPED_MODES)
     return syscalls.sha256(text.encode("utf-8", "surrogateescape"))
 
 
@@ -270,16 +243,8 @@ def stamp_own(path: str) -> str:
     return stamp(f"{path}/own", read_layout(path).checkout)
 
 
-def describe_error(error: OSError, path: str) -> str:
-    """Return what failed and where; a full disk is that of the project, or that of our state."""
-    place = error.filename or read_layout(path).common
-    if error.errno == errno.ENOSPC and not error.filename and not os.statvfs(path).f_bavail:
-        place = path
-    return f"{error.strerror}: {shorten(os.fsdecode(place), 200)}"
-
-
 def stamp_host(path: str) -> str:
-    """Return the same of the real repository, given the private directory."""
+    """Return the stamp of the host's repository, given the private directory."""
     layout = read_layout(path)
     return stamp(layout.common, layout.checkout)
 
@@ -291,40 +256,45 @@ def is_known(path: str) -> bool:
 
 
 def settled(path: str) -> bool:
-    """Return whether everything in the agent's repository has come back, for all that can be seen from outside."""
+    """Return whether everything in the agent's repository has come back, judged by its stamp."""
     state = read_state(path) if has_state(path) else None
     return state is not None and bool(state.seen) and state.seen == stamp(f"{path}/own", state.layout.checkout)
 
 
+def describe_error(error: OSError, path: str) -> str:
+    """Return what failed and where; a full disk is that of the project, or that of our state."""
+    place = error.filename or read_layout(path).common
+    if error.errno == errno.ENOSPC and not error.filename and not os.statvfs(path).f_bavail:
+        place = path
+    return f"{error.strerror}: {shorten(os.fsdecode(place), 200)}"
+
+
+# Which sessions use a private directory: a lock that ends with the process.
+
+
 class Alone:
-    """Keeps sessions away from a repository, if none uses it now; each holds a lock on `sessions`."""
+    """Keep sessions away from a repository while it is open, if none uses it now."""
 
     def __init__(self, path: str) -> None:
         self._path, self._descriptor = path, -1
 
     def __enter__(self) -> bool:
-        """Return whether none uses it."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        """Return whether no session uses it."""
         try:
-            self._descriptor = os.open(f"{self._path}/sessions", flags, 0o600)
+            self._descriptor = os.open(f"{self._path}/sessions", OPEN_LOCK, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
         return True
 
     def __exit__(self, *_: object) -> None:
-        """Let sessions begin."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
 
-# Saying that a git directory of the sandbox's own is in use: a lock that ends with the process.
-
-
 def hold(private: str, *, alone: bool = False) -> tuple[int, bool]:
     """Return a descriptor that holds the lock, shared with other sessions, and whether it is held `alone` as wanted."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(f"{private}/sessions", flags, 0o600)
+    descriptor = os.open(f"{private}/sessions", OPEN_LOCK, 0o600)
     for _ in range(2 if alone else 0):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -341,16 +311,15 @@ def share(descriptor: int) -> None:
 
 
 def set_up(plan: Plan) -> list[int]:
-    """Make the git directories of the sandbox's own; they are in use while what is returned is open."""
+    """Make the agent's git directories; they are in use while the descriptors that are returned are open."""
     in_use = [hold(own.private)[0] for own in plan.git if not own.real]
     if len(in_use) == len(plan.git):
         return in_use
-    from claudebox.git import sidecar as git_sidecar
+    from claudebox.git import sidecar
 
-    return in_use + git_sidecar.set_up(plan)
+    return in_use + sidecar.set_up(plan)
 
 
 def release(in_use: list[int]) -> None:
-    """Let go of git directories that are not in use any more."""
     for descriptor in in_use:
         os.close(descriptor)

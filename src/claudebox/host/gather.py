@@ -14,7 +14,6 @@ from claudebox.base import state as base_state
 from claudebox.base.files import read_small
 from claudebox.broker import facts as broker_facts
 from claudebox.git import facts as git_facts
-from claudebox.git import nested as git_nested
 from claudebox.host import bubblewrap, machine, programs, secret_files, sockets
 from claudebox.host import paths as host_paths
 from claudebox.host import protected as host_protected
@@ -137,7 +136,7 @@ def _find_git(
         user=git_facts.read_user_settings(home, environ, repository),
         repository=git_facts.with_changes(repository, instance.directory) if repository else None,
         above=examiner.fact(repository.root) if repository and repository.root != workdir else None,
-        nested=git_nested.find_nested((workdir, *opened), instance.directory) if searching else (),
+        nested=git_facts.find_nested((workdir, *opened), instance.directory) if searching else (),
         empty="" if repository else git_facts.empty_name(workdir),
         empty_submodules=tuple(host_protected.find_empty_submodules(workdir, repository, instance)),
     )

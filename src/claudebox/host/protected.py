@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from claudebox.base.state import Instance
-    from claudebox.git.config_paths import Executed
+    from claudebox.git.config import Executed
     from claudebox.git.facts import Nested, Repository
     from claudebox.host.records import StubKind
     from claudebox.settings.records import MountRequest

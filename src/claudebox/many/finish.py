@@ -20,8 +20,7 @@ from claudebox.git import state as git_state
 from claudebox.git.private import describe_layout
 from claudebox.git.refs import HEADS, REMOTES
 from claudebox.git.sandbox import GitError, GitSandbox
-from claudebox.git.sides import Side, own_side, parse_rows, real_side
-from claudebox.git.submodules import GITLINK
+from claudebox.git.sides import GITLINK, Side, own_side, parse_changes, real_side
 from claudebox.host.machine import current_home
 from claudebox.many import sessions, worktrees
 from claudebox.many.new import enter_project, find_git, plan_repository, restore
@@ -37,8 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.base.state import Instance
-    from claudebox.git.refs import IndexRow, Move
+    from claudebox.git.refs import Move
     from claudebox.git.sandbox import Tools
+    from claudebox.git.sides import TreeChange
     from claudebox.plan.records import OwnGit
     from claudebox.settings.layers import Settings
 
@@ -214,7 +214,7 @@ class Work:
 
     tip: str
     commits: list[str]  # on its branch and on no other
-    changed: dict[str, IndexRow]
+    changed: dict[str, TreeChange]
     links: dict[str, str]  # path and target of each changed link
     uncommitted: list[str]
     ignored: list[str]
@@ -248,7 +248,7 @@ def look(copy: Copy, own: OwnGit, tools: Tools, instance: Instance) -> Work:
             bases = (box.ask("merge-base", "--all", work.tip, host or copy.base) or b"").decode().split()
             for base in bases or [copy.base]:
                 found = box.git("diff", "--raw", "-z", "--no-renames", "--no-abbrev", base, work.tip)
-                work.changed |= {os.fsdecode(path): row for path, row in (parse_rows(found) or {}).items()}
+                work.changed |= {os.fsdecode(path): row for path, row in (parse_changes(found) or {}).items()}
         work.links = {path: _read_link(box, row.oid) for path, row in work.changed.items() if row.mode == _LINK}
         _read_status(box, copy, work)
     for path in importer.private_directories(f"{instance.directory}/git"):

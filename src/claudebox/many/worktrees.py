@@ -25,8 +25,7 @@ from claudebox.git import private, sides
 from claudebox.git.private import describe_layout
 from claudebox.git.refs import HEADS, TAGS, Move, objection
 from claudebox.git.sandbox import GitError, GitSandbox, Limits
-from claudebox.git.sides import Side, real_mounts, real_side
-from claudebox.git.submodules import GITLINK
+from claudebox.git.sides import GITLINK, Side, real_mounts, real_side
 from claudebox.run.live_sessions import list_sessions
 from claudebox.tables.paths import COPIES
 
@@ -462,15 +461,14 @@ def _make_directory(row: OwnGit, inner: str, commit: str, worktree: str) -> None
     """Make the git directory of a submodule with copied refs and hard-linked objects, which survive a `git gc`."""
     for part in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
         os.makedirs(f"{inner}/{part}")
-    copier = private.Copier(row.real, inner, row.identity)
-    try:
+    with private.Copier(row.real, inner, row.identity) as copier:
         copier.files(_ENTRY)
         refs = {
-            path: value
+            path: os.fsdecode(value)
             for path, value in copier.contents("refs")
             if path.startswith((HEADS, TAGS, "refs/remotes/")) and not value.startswith(b"ref:")
         }
-        private.fold(f"{inner}/packed-refs", refs)
+        private.write_packed(f"{inner}/packed-refs", private.read_packed(f"{inner}/packed-refs") | refs)
         for path in copier.below("objects"):
             if path != "objects/info/alternates":
                 os.makedirs(os.path.dirname(f"{inner}/{path}"), exist_ok=True)
@@ -478,8 +476,6 @@ def _make_directory(row: OwnGit, inner: str, commit: str, worktree: str) -> None
                     os.link(f"{row.real}/{path}", f"{inner}/{path}", follow_symlinks=False)
                 except OSError:  # another owner
                     copier.files((path,))
-    finally:
-        copier.close()
     lent = b"".join(os.fsencode(store) + b"\n" for store, _ in row.stores[1:])
     if lent:
         private.write(f"{inner}/objects/info/alternates", lent)

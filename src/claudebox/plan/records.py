@@ -99,7 +99,6 @@ class OwnGit(Value):
     object_format: str = "sha1"
     ref_format: str = "files"
     only: str = ""  # of an agent's worktree: the only ref that moves, all others arrive under names of their own
-    unmapped: bool = False  # files of the checkout have another owner inside
     visible: tuple[str, ...] = ()  # directories whose checkouts can be worked in
     obeyed: tuple[str, ...] = ()  # what git of the host obeys in the checkout by its configuration, relative to it
 

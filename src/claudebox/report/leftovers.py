@@ -28,8 +28,7 @@ from claudebox.base.files import (
 from claudebox.base.process import EVERYTHING, Pending, Unfinished, run_limited
 from claudebox.base.records import Value
 from claudebox.base.state import Instance
-from claudebox.git.facts import Nested
-from claudebox.git.nested import KEPT, KEPT_LIMIT
+from claudebox.git.facts import KEPT, KEPT_LIMIT, Nested
 from claudebox.host import protected as host_protected
 from claudebox.report import changes as report_changes
 from claudebox.report.log import SUFFIX, SessionLog
@@ -40,6 +39,7 @@ from claudebox.undo.snapshot import Beginning
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from claudebox.git.disarm import Disarmed
     from claudebox.host.records import Guarded, Host, Identity
@@ -290,6 +290,7 @@ def catch_up(
 _LIMIT = 16 << 20
 _MEMORY = 2 << 30  # bytes that a look may take
 _LONG = float("inf")
+_SLACK = 2.0  # seconds by which times of file systems may be rounded
 _UNLOOKED = "and nobody has looked at what it left"
 
 
@@ -300,6 +301,7 @@ class Note(Value):
     instance: Instance
     scope: Scope
     began: float
+    is_known: bool = True  # what it could write; else another version wrote the note
 
     @property
     def title(self) -> str:
@@ -334,6 +336,8 @@ def examine(
         body = lambda: _look(note, found, instance, record, "" if lost else path)  # noqa: E731
         done, lines = run_limited(body, EVERYTHING, _MEMORY, patience)
         console.write(lines)
+        if not note.is_known:
+            console.warn(f"{note.title} that another version of claudebox started: only the project was examined")
         if lost:
             names = ", ".join(console.shorten(root, 200) for root in lost)
             console.warn(f"{note.title}, {_UNLOOKED} in {names}: not there any more")
@@ -378,18 +382,33 @@ def read_note(path: str, held: int, directory: str) -> Note | None:
     """
     try:
         fields = marshal.loads(read_small(path, limit=_LIMIT) or b"")  # noqa: S302 - our own file
-        number, root, name, workdir, home, mounts, known, rows, opened, nested, earlier = fields
+        number, root, name, workdir, *rest = fields
     except (ValueError, EOFError, TypeError):
         return None
-    instance = Instance(root, directory, name)
-    if number != FORMAT or not os.path.isdir(instance.directory):
+    instance, began = Instance(root, directory, name), os.fstat(held).st_mtime
+    if not os.path.isdir(instance.directory):
         return None
+    known = number == FORMAT
+    scope = _read_known(workdir, *rest) if known else _assume_all(workdir, os.path.dirname(directory), began)
+    return Note(os.path.basename(path), instance, scope, began, known)
+
+
+def _read_known(
+    workdir: str, home: str, mounts: Any, known: Any, rows: Any, opened: Any, nested: Any, earlier: Any
+) -> Scope:  # fmt: skip
     roots = (
         (top, own, Beginning(top, *rest).replace(identity=(device, inode))) for top, own, device, inode, *rest in rows
     )
     own = tuple(Nested(*row) for row in nested)
-    scope = Scope(workdir, home, mounts, known, tuple(roots), opened, own, earlier)
-    return Note(os.path.basename(path), instance, scope, os.fstat(held).st_mtime)
+    return Scope(workdir, home, mounts, known, tuple(roots), opened, own, earlier)
+
+
+def _assume_all(workdir: str, home: str, began: float) -> Scope:
+    """Return the scope for the note of another version: everything in the project changed but its git directory."""
+    git_dir = f"{workdir}/.git"
+    mounts = ((workdir, "bind", workdir), (git_dir, "closed", git_dir))
+    beginning = Beginning(workdir, began - _SLACK, 0.0, 0.0, identity=identify(workdir) or (0, 0))
+    return Scope(workdir, home, mounts, (git_dir,), ((workdir, git_dir, beginning),))
 
 
 def _find(note: Note, tops: tuple[str, ...]) -> Scope | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 
 from claudebox.base import syscalls
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import list_names, read_small
+from claudebox.base.files import Closing, list_names, read_small, write_all
 from claudebox.base.records import Value
 from claudebox.host import protected as host_protected
 from claudebox.undo.manifest import KeptRefs
@@ -30,6 +31,7 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _INDEX_LIMIT = 1 << 30
 _EXTENDED, _STAGE, _LONG = 0x4000, 0x3000, 0xFFF  # flags of an entry of an index
 _CHANGED = "it has changed in this moment"
+_PATIENCE, _POLL = 2.0, 0.02  # seconds for which another git may hold a lock
 _OTHER = "-"  # so many stand for the value of a ref of another worktree
 
 
@@ -259,7 +261,6 @@ def put_back(
 def _put_back(
     tools: Tools, store: SnapshotStore, private: Private, rows: tuple[KeptRefs, KeptRefs], moves: list[RefMove]
 ) -> dict[str, str]:
-    from claudebox.git import checkout
     from claudebox.git.sandbox import GitError, Limits
     from claudebox.git.sides import real_side
 
@@ -282,7 +283,7 @@ def _put_back(
                 problems.update(dict.fromkeys(names, why))
                 return False
             try:
-                if head is not None and not checkout.replace_locked(
+                if head is not None and not _replace_locked(
                     f"{layout.git_dir}/HEAD", os.fsencode(f"{head.before}\n"),
                     lambda: _is_unmoved(now, layout.git_dir, "HEAD"),
                 ):  # fmt: skip
@@ -301,12 +302,43 @@ def _put_back(
         try:
             if index is not None:
                 content = b"".join(store.read_content(index.before)) if index.before else b""
-                checkout.replace_locked(f"{layout.git_dir}/index", content, move_head, before.index_mtime)
+                _replace_locked(f"{layout.git_dir}/index", content, move_head, before.index_mtime)
             elif names:
                 move_head()
         except (GitError, OSError) as error:
             problems |= dict.fromkeys(names, str(error))
     return problems
+
+
+def _replace_locked(path: str, content: bytes, is_unmoved: Callable[[], bool], mtime: int = 0) -> bool:
+    """Replace a file of git under its lock if it is as it was; return whether that was done."""
+    lock, replaced = f"{path}.lock", False
+    descriptor = _take_lock(lock)
+    try:
+        with Closing(descriptor):
+            write_all(descriptor, content)
+        if mtime:
+            os.utime(lock, ns=(mtime, mtime))
+        if is_unmoved():
+            os.rename(lock, path)
+            replaced = True
+        return replaced
+    finally:
+        if not replaced:
+            os.unlink(lock)
+
+
+def _take_lock(lock: str) -> int:
+    from claudebox.git.sandbox import GitError
+
+    limit = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except FileExistsError:
+            if time.monotonic() > limit:
+                raise GitError(f"`{lock}` is held by another git") from None
+            time.sleep(_POLL)
 
 
 def _is_unmoved(now: KeptRefs, git_dir: str, name: str) -> bool:
