@@ -103,7 +103,7 @@ def test_huge_files_of_the_project_are_not_read(box):
     os.truncate(box.write(".claudebox.toml"), 1 << 40)
     refused = box.run("echo", "ran", timeout=20)
     assert (refused.returncode, refused.stdout) == (125, "")
-    assert ".claudebox.toml is larger than 256 KiB" in refused.stderr
+    assert ".claudebox.toml is larger than 64 KiB" in refused.stderr
 
 
 def test_options_of_bwrap_are_no_words_of_the_payload(box):
