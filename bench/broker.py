@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.agent import claude  # noqa: E402
+from claudebox.agent.claude import UPSTREAM  # noqa: E402
 from claudebox.broker.sidecar import BrokerSidecar  # noqa: E402
 from claudebox.network.records import (  # noqa: E402
     ApiConfig,
@@ -155,7 +155,7 @@ class Way:
 def ask(stream: socket.socket, path: str) -> tuple[float, float]:
     """Return after how many seconds the first and the last byte of an answer came."""
     target = f"/v1/messages?beta={path}"
-    head = f"POST {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {claude.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
+    head = f"POST {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {UPSTREAM.placeholder}\r\ncontent-length: {BODY}\r\n\r\n"
     begun = time.perf_counter()
     stream.sendall(head.encode() + bytes(BODY))
     buffer = memoryview(bytearray(1 << 20))
@@ -193,7 +193,7 @@ def reader() -> Iterator[Callable[[Way, str, int], float]]:
                 "ca": way.certificate,
                 "path": f"/v1/messages?beta={path}",
                 "body": body,
-                "key": claude.PLACEHOLDER,
+                "key": UPSTREAM.placeholder,
             }
             process.stdin.write(json.dumps(order) + "\n")
             process.stdin.flush()
@@ -235,7 +235,7 @@ def broker(port: int, certificate: str) -> Iterator[tuple[str, int]]:
     """Run a broker for this upstream, without a sandbox; yield its socket and its process."""
     config = ApiConfig(
         Endpoint("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port),
-        claude.PLACEHOLDER,
+        UPSTREAM.placeholder,
         credentials=(("ANTHROPIC_API_KEY", "the-real-key"),),
         trust=Trust(certificate),
     )

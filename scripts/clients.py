@@ -16,7 +16,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "src"))
-from claudebox.agent.claude import LEAST  # noqa: E402
+from claudebox.agent.claude import CLAUDE  # noqa: E402
 
 CACHE = TOP / ".local/clients"
 PACKAGE = f"@anthropic-ai/claude-code-linux-{'arm64' if os.uname().machine == 'aarch64' else 'x64'}"
@@ -40,7 +40,7 @@ def known_versions() -> list[str]:
     """Return what npm has from the least on, in order."""
     answer = subprocess.run(["npm", "view", PACKAGE, "versions", "--json"], capture_output=True, text=True, check=True)
     plain = [version for version in json.loads(answer.stdout) if re.fullmatch(r"\d+\.\d+\.\d+", version)]
-    return sorted((version for version in plain if numbers(version) >= LEAST), key=numbers)
+    return sorted((version for version in plain if numbers(version) >= CLAUDE.least), key=numbers)
 
 
 def take(version: str) -> Path:

@@ -21,7 +21,7 @@ LAYERS = (
 )  # fmt: skip
 FEATURES = ("agent", "broker", "git", "network", "nix", "undo")
 ROOMS = {"facts": "host", "config": "host", "plan": "plan", "records": "host"}
-TABLES = ("agent.claude", "network.tiers")  # data of a feature, which every layer may read
+TABLES = ("agent.claude", "agent.record", "network.tiers")  # data of a feature, which every layer may read
 # Where the core meets the features: what they found, what they planned, what of theirs runs beside a sandbox.
 MEETINGS = ("host.gather", "plan.compose", "run.sidecars", "session")
 # What still imports upwards. Only ever shorten this list.
@@ -167,6 +167,13 @@ def layer(name: str) -> int:
 def upwards(name: str) -> set[str]:
     """Return the modules of higher layers that a module imports."""
     return {other for other in own_imports(name) if layer(other) > layer(name)}
+
+
+def test_no_module_but_its_own_names_the_agent():
+    named = {name for name in MODULES if not name.startswith("agent.") and "agent.claude" in own_imports(name)}
+
+    # The row that a launch begins with, and a word that the terminal filter waits for.
+    assert named == {"settings.layers", "settings.records", "run.terminal"}
 
 
 @of_each(sorted(MODULES))

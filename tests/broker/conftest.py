@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from claudebox.agent import claude
+from claudebox.agent.claude import UPSTREAM
 from claudebox.broker.sidecar import BrokerSidecar
 from claudebox.network.records import ApiConfig, Broker, Endpoint, Trust
 
@@ -151,7 +151,7 @@ def running(port: int, certificate: str = "", log: int = -1, **changes: object) 
     """Run a broker, which writes to this log; `changes` are parts of the configuration of its service."""
     config = ApiConfig(
         Endpoint("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port),
-        claude.PLACEHOLDER,
+        UPSTREAM.placeholder,
         credentials=(("ANTHROPIC_API_KEY", KEY),),
         trust=Trust(certificate),
     ).replace(**changes)
@@ -201,7 +201,7 @@ class Caller:
     def ask(self, method: str = "POST", path: str = "/v1/messages", body: bytes = b"", headers: str = "") -> None:
         """Send a request with the placeholder."""
         length = f"content-length: {len(body)}\r\n" if body or method == "POST" else ""
-        head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nx-api-key: {claude.PLACEHOLDER}\r\n{headers}{length}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nx-api-key: {UPSTREAM.placeholder}\r\n{headers}{length}\r\n"
         self.say(head.encode() + body)
 
     def head(self) -> tuple[int, dict[str, str]]:

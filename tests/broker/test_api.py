@@ -13,7 +13,7 @@ import pytest
 from tests.broker.conftest import KEY
 from tests.conftest import wait_until
 
-from claudebox.agent import claude
+from claudebox.agent.claude import UPSTREAM
 from claudebox.network.facts import HostProxy
 from claudebox.network.records import Endpoint, Trust
 
@@ -55,7 +55,7 @@ def test_each_kind_of_credential_goes_where_the_client_would_put_it(upstream, br
     caller = broker(served, credentials=tuple(held.items()))()
 
     caller.say(
-        f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nAuthorization: Bearer {claude.PLACEHOLDER}\r\n"
+        f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nAuthorization: Bearer {UPSTREAM.placeholder}\r\n"
         "content-length: 0\r\n\r\n".encode()
     )
 
@@ -109,7 +109,7 @@ def test_only_what_the_client_needs_is_asked_for(upstream, broker, method, targe
     connect = broker(served)
     caller = connect()
 
-    caller.say(f"{method} {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {claude.PLACEHOLDER}\r\n\r\n".encode())
+    caller.say(f"{method} {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {UPSTREAM.placeholder}\r\n\r\n".encode())
 
     found, content = caller.answer()
     assert found == status
@@ -333,7 +333,7 @@ def test_requests_whose_bodies_do_not_go_on_make_room(upstream, broker):
     connect = broker(served)
     unfinished = [connect() for _ in range(256)]
     for caller in unfinished:
-        caller.say(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: %s\r\n" % claude.PLACEHOLDER.encode())
+        caller.say(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: %s\r\n" % UPSTREAM.placeholder.encode())
         caller.say(b"content-length: 9\r\n\r\nhalf")
     wait_until(lambda: len(served.requests) == 256, "all are asked")
     caller = connect()

@@ -18,7 +18,7 @@ from tests.broker.conftest import Caller, running
 from tests.broker.test_streams import newest_broker
 from tests.conftest import wait_until
 
-from claudebox.agent import claude
+from claudebox.agent.claude import UPSTREAM
 from claudebox.base.errors import ClaudeboxError
 from claudebox.broker.metering import Meter, TokenUsage, UsageFilter, most_of
 from claudebox.commands.demo import server
@@ -264,7 +264,7 @@ def test_a_request_that_does_not_say_its_length_is_refused_under_a_budget(upstre
     # proves NEW-N4
     model = Model()
     said = question()
-    head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {claude.PLACEHOLDER}\r\n"
+    head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {UPSTREAM.placeholder}\r\n"
     with metered(model, upstream, tmp_path, 20_000_000) as (connect, spent):
         for _ in range(3):
             caller = connect()

@@ -13,7 +13,7 @@ from tests import hosts
 from tests.broker.conftest import KEY
 from tests.certificates import TestAuthority
 
-from claudebox.agent import claude
+from claudebox.agent.claude import UPSTREAM
 from claudebox.base.errors import ClaudeboxError
 from claudebox.broker.plan import read_endpoint
 from claudebox.network.records import Trust
@@ -21,7 +21,7 @@ from claudebox.plan import audit, compose, explain
 from claudebox.settings.records import Constant, NameRequest, Policy
 
 SECRET = "gateway-secret-0123"
-BASE = {claude.BASE_URL: "https://gateway.example/anthropic"}
+BASE = {UPSTREAM.base_url: "https://gateway.example/anthropic"}
 
 
 def test_headers_of_the_user_are_put_on_every_request_and_taken_out_of_answers(upstream, broker):
@@ -79,7 +79,7 @@ def test_a_client_certificate_alone_is_a_credential(broker, tmp_path):
         assert caller.answer() == (200, b"ok")
 
     assert "('commonName', 'me')" in seen[0][0]
-    assert claude.PLACEHOLDER.encode() not in seen[0][1]
+    assert UPSTREAM.placeholder.encode() not in seen[0][1]
 
 
 def plan(environ, **options):
@@ -88,14 +88,15 @@ def plan(environ, **options):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [(claude.CLIENT_CERTIFICATE, "/c.pem"), (claude.CUSTOM_HEADERS, f"X-Key: {SECRET}\n\nB: c")]
+    ("name", "value"),
+    [(UPSTREAM.certificate[0], "/c.pem"), (UPSTREAM.headers, f"X-Key: {SECRET}\n\nB: c")],
 )
 def test_what_identifies_the_user_to_a_gateway_stays_outside(name, value):
     # proves AUTH-03
     made = plan({**BASE, name: value})
 
     assert made.holds_credential
-    assert {row.name: row.value for row in made.variables}["ANTHROPIC_AUTH_TOKEN"] == claude.PLACEHOLDER
+    assert {row.name: row.value for row in made.variables}["ANTHROPIC_AUTH_TOKEN"] == UPSTREAM.placeholder
     texts = "\n".join((*audit.lines(made, None, asking=True), explain.as_json(made), repr(made)))
     assert SECRET not in texts
     assert json.loads(explain.as_json(made))["broker"]["model_api"]["holds"] == name
@@ -104,12 +105,12 @@ def test_what_identifies_the_user_to_a_gateway_stays_outside(name, value):
 
 @pytest.mark.parametrize("value", ["no colon " + SECRET, f"bad name: {SECRET}", f"a: {SECRET}\x01", f"host: {SECRET}"])
 def test_headers_that_are_none_are_refused_without_being_repeated(value):
-    with pytest.raises(ClaudeboxError, match=claude.CUSTOM_HEADERS) as problem:
-        plan({**BASE, claude.CUSTOM_HEADERS: value})
+    with pytest.raises(ClaudeboxError, match=UPSTREAM.headers) as problem:
+        plan({**BASE, UPSTREAM.headers: value})
     assert SECRET not in str(problem.value) + problem.value.hint
 
 
-@pytest.mark.parametrize(("name", "cloud"), [(name, cloud) for name, cloud, _ in claude.CLOUDS])
+@pytest.mark.parametrize(("name", "cloud"), [(name, cloud) for name, cloud, _ in UPSTREAM.clouds])
 def test_a_cloud_is_asked_or_refused_by_name(name, cloud):
     # proves AUTH-03
     environ = {"ANTHROPIC_API_KEY": "sk-real", name: "1"}

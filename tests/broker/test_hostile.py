@@ -13,13 +13,13 @@ import pytest
 from tests.broker.conftest import KEY, Caller, Visit, running
 from tests.conftest import PATIENCE
 
-from claudebox.agent import claude
+from claudebox.agent.claude import UPSTREAM
 from claudebox.broker.http import messages
 from claudebox.broker.http import stream as streams
 from claudebox.broker.http.messages import ChunkDecoder, MalformedHttp
 from claudebox.broker.http.stream import Stream
 
-AUTH = f"x-api-key: {claude.PLACEHOLDER}\r\n".encode()
+AUTH = f"x-api-key: {UPSTREAM.placeholder}\r\n".encode()
 START = b"POST /v1/messages HTTP/1.1\r\nhost: x\r\n" + AUTH
 HIDDEN = b"GET /api/hello HTTP/1.1\r\nhost: x\r\n\r\n"
 CASES = {
@@ -252,9 +252,7 @@ def test_who_does_not_read_takes_no_more_memory_than_is_stated(upstream, tmp_pat
                 caller.ask(path="/v1/messages/count_tokens", body=b"{}")
                 continue
             length = f"content-length: {8 << 20}\r\n"
-            head = (
-                f"POST /v1/messages/count_tokens HTTP/1.1\r\nhost: x\r\nx-api-key: {claude.PLACEHOLDER}\r\n{length}\r\n"
-            )
+            head = f"POST /v1/messages/count_tokens HTTP/1.1\r\nhost: x\r\n{AUTH.decode()}{length}\r\n"
             caller.say(head.encode())
         if way == "up":
             for caller in callers:

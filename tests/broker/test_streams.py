@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from claudebox.agent import claude
+from claudebox.agent.claude import UPSTREAM
 
 MEGABYTE = 1 << 20
 
@@ -45,7 +45,7 @@ def test_a_request_streams_too_and_the_answer_may_come_before_its_end(upstream, 
         visit.say(b"5\r\n" + visit.take(5) + b"\r\n0\r\n\r\n")
 
     caller = broker(upstream(answer_early))()
-    caller.say(f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {claude.PLACEHOLDER}\r\n".encode())
+    caller.say(f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {UPSTREAM.placeholder}\r\n".encode())
     caller.say(b"content-length: 10\r\n\r\nfirst")
     assert caller.head()[0] == 200
     assert caller.take(10) == b"5\r\nfirst\r\n"
@@ -72,7 +72,7 @@ def test_a_hundred_megabytes_pass_both_ways_and_are_what_they_were(upstream, bro
     connect = broker(upstream(echo, secure=secure))
     caller = connect()
     wanted = hashlib.sha256()
-    caller.say(f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {claude.PLACEHOLDER}\r\n".encode())
+    caller.say(f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {UPSTREAM.placeholder}\r\n".encode())
     caller.say(f"content-length: {100 * MEGABYTE}\r\n\r\n".encode())
     for number in range(100):
         wanted.update(block(number))
@@ -124,7 +124,7 @@ def test_an_upstream_that_does_not_read_stops_the_sender(upstream, broker):
 
     caller = broker(upstream(wait))()
     process = newest_broker()
-    caller.say(f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {claude.PLACEHOLDER}\r\n".encode())
+    caller.say(f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {UPSTREAM.placeholder}\r\n".encode())
     caller.say(f"content-length: {64 * MEGABYTE}\r\n\r\n".encode())
     sent = [0]
 
@@ -287,7 +287,7 @@ def test_a_client_that_waits_for_permission_gets_it(upstream, broker):
     served = upstream(lambda visit: visit.reply(visit.body()))
     caller = broker(served)()
     caller.say(
-        f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {claude.PLACEHOLDER}\r\nexpect: 100-continue\r\n"
+        f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {UPSTREAM.placeholder}\r\nexpect: 100-continue\r\n"
         "transfer-encoding: chunked\r\n\r\n".encode()
     )
     assert caller.head()[0] == 100

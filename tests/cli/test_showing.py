@@ -11,7 +11,7 @@ from tests.cli.conftest import tree
 from tests.conftest import need
 
 import claudebox
-from claudebox.host.programs import _CLIENT_PLACES
+from claudebox.agent.claude import CLAUDE
 from claudebox.settings.table import SETTINGS
 
 
@@ -156,7 +156,7 @@ def test_the_plan_that_is_explained_is_the_one_that_runs(client_box):
 
 
 def machine_without_a_client() -> bool:
-    return not [place for place in _CLIENT_PLACES if place.startswith("/") and os.path.lexists(place)]
+    return not [place for place in CLAUDE.places if place.startswith("/") and os.path.lexists(place)]
 
 
 def test_check_is_content_where_a_launch_works(client_box):

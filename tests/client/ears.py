@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "src")]
 from tests.certificates import TestAuthority  # noqa: E402 - found by the line above
 
-from claudebox.agent import claude  # noqa: E402
+from claudebox.agent.claude import UPSTREAM  # noqa: E402
 from claudebox.commands.demo.server import ScriptedModel  # noqa: E402
 
 PORT, NAMES = 9999, 9953
@@ -115,7 +115,7 @@ def main() -> None:
         names.bind(("0.0.0.0", NAMES))
         for action, server in ((listen, socket.create_server(("0.0.0.0", PORT), backlog=64)), (resolve, names)):
             threading.Thread(target=action, args=(server,), daemon=True).start()
-        urllib.request.urlopen(f"{claude.NOWHERE}/v1/messages", b"CANARY-CONTROL", timeout=10).close()
+        urllib.request.urlopen(f"{UPSTREAM.nowhere}/v1/messages", b"CANARY-CONTROL", timeout=10).close()
         secure = ssl.create_default_context(cafile=AUTHORITY.bundle)
         secure.verify_flags &= ~ssl.VERIFY_X509_STRICT
         urllib.request.urlopen("https://secure.example/", b"CANARY-CONTROL", timeout=10, context=secure).close()

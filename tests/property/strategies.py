@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 from tests.hosts import HOME, PROJECT, fact
 
-from claudebox.agent.claude import BACKGROUND_WORDS
+from claudebox.agent.claude import CLAUDE
 from claudebox.settings.records import MountRequest
 from claudebox.settings.table import SETTINGS
 
@@ -64,7 +64,7 @@ requests = st.builds(
 )
 
 FLAGS = {flag: row for row in SETTINGS for flag in row.flags}
-foreign_words = strings.filter(lambda word: word != "--" and word.partition("=")[0] not in {*FLAGS, *BACKGROUND_WORDS})
+foreign_words = strings.filter(lambda word: word != "--" and word.partition("=")[0] not in {*FLAGS, *CLAUDE.background})
 
 
 @st.composite

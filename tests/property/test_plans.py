@@ -9,13 +9,15 @@ from tests import hosts
 from tests.hosts import PROJECT
 from tests.property.strategies import SOURCE_FACTS, environs, names, requests
 
+from claudebox.agent.claude import CLAUDE
 from claudebox.base.errors import ClaudeboxError
 from claudebox.network.plan import PROXIES
 from claudebox.plan import compose
 from claudebox.plan.records import Mount, Plan
 from claudebox.settings.records import MountRequest, NameRequest, Policy
-from claudebox.tables.environment import PASSED
+from claudebox.tables import environment as tables_environment
 
+PASSED = [name for name, _, _ in (*tables_environment.PASSED, *CLAUDE.passed)]
 THERE = ("/srv/data", "/srv/data/sub", f"{PROJECT}/src", "/opt/tool")
 KINDS = ["bind", "ro-bind", "tmpfs", "dir", "symlink", "file", "mask"]
 MASKED = f"{PROJECT}/tmux.sock"
@@ -141,7 +143,12 @@ def test_nothing_enters_the_environment_unless_it_is_named(environ, asked):
         return
     entering = {row.name: row for row in compose.make_plan(policy, hosts.debian(environ=environ)).variables}
 
-    passed = {"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", *(name for name, _, _ in PASSED), *PROXIES}
+    passed = {
+        "ANTHROPIC_API_KEY",
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        *(name for name, _, _ in (*tables_environment.PASSED, *CLAUDE.passed)),
+        *PROXIES,
+    }
     assert set(entering) <= set(bare) | ((passed | set(asked)) & set(environ))
     for name, row in entering.items():
         assert row.reason

@@ -29,7 +29,7 @@ from claudebox.run import prepare, terminal
 from claudebox.plan import explain
 from claudebox.plan.records import Mount, Variable
 from claudebox.network.records import AllowedDomain
-from claudebox.agent import claude
+from claudebox.agent.claude import CLAUDE
 HOME = os.environ["HOME"]
 NOTHING = bytes.fromhex("060000000000ff7f")  # a filter that allows everything
 def spec(plan):
@@ -98,7 +98,7 @@ BREAKS = {
     "a hidden place is shown": Break("alter=lambda p: rows(p, more=[show(os.environ['HOME'] + '/.ssh')])", "hidden"),
     "a planted secret is shown": Break("alter=lambda p: rows(p, more=[show(spec(p)['secrets'][-1])])", "secrets"),
     "the host's login is shown": Break(
-        "alter=lambda p: changed(p, claude.LOGIN_INSIDE + '/store', kind='ro-bind', source=HOME + '/.claude')",
+        "alter=lambda p: changed(p, CLAUDE.login + '/store', kind='ro-bind', source=HOME + '/.claude')",
         "login",
     ),
     "what the broker holds enters as a variable": Break(

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import need
 
 from claudebox.agent import facts as agent_facts
+from claudebox.agent.claude import CLAUDE
 from claudebox.base.errors import ClaudeboxError
 from claudebox.host import programs
 
@@ -74,8 +75,8 @@ class Tree:
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
     """Return a tree in which only the test itself has installed a client."""
-    in_homes = tuple(place for place in programs._CLIENT_PLACES if place.startswith("~"))
-    monkeypatch.setattr(programs, "_CLIENT_PLACES", in_homes)
+    in_homes = tuple(place for place in CLAUDE.places if place.startswith("~"))
+    monkeypatch.setattr(agent_facts, "CLAUDE", CLAUDE.replace(places=in_homes))
     monkeypatch.setattr(programs, "_TRUSTED", (f"{tmp_path}/system",))
     return Tree(tmp_path)
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from tests import hosts
 
-from claudebox.agent import claude
 from claudebox.agent import facts as agent_facts
+from claudebox.agent.claude import CLAUDE, UPSTREAM
 from claudebox.agent.facts import Login
 from claudebox.base.errors import ClaudeboxError
 from claudebox.broker import plan as broker_plan
@@ -32,16 +32,16 @@ def config(result):
     return result.broker.model_api
 
 
-@pytest.mark.parametrize("name", claude.CREDENTIALS)
+@pytest.mark.parametrize("name", UPSTREAM.credentials)
 def test_a_credential_of_the_environment_stays_outside_and_its_name_stays(name):
     # proves AUTH-01, I03
     result = made(environ={name: KEY})
 
-    assert values(result)[name] == claude.PLACEHOLDER
-    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == claude.API_SOCKET
+    assert values(result)[name] == UPSTREAM.placeholder
+    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == UPSTREAM.socket
     assert config(result).credentials == ((name, KEY),)
     assert KEY not in str(result.variables) + str(result.mounts)
-    assert [row.dest for row in result.mounts if row.kind == "socket"] == [claude.API_SOCKET]
+    assert [row.dest for row in result.mounts if row.kind == "socket"] == [UPSTREAM.socket]
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_a_login_stays_outside_and_what_it_is_good_for_is_told():
     traits = (("CLAUDE_CODE_SUBSCRIPTION_TYPE", "max"), ("CLAUDE_CODE_OAUTH_SCOPES", "user:inference user:profile"))
     result = made(environ={}, login=Login("host", "/l", usable=True, traits=traits))
 
-    assert values(result)["CLAUDE_CODE_OAUTH_TOKEN"] == claude.PLACEHOLDER
+    assert values(result)["CLAUDE_CODE_OAUTH_TOKEN"] == UPSTREAM.placeholder
     assert dict(traits).items() <= values(result).items()
     assert config(result).login == "/l"
-    assert not [row for row in result.mounts if row.dest.startswith(claude.LOGIN_INSIDE) and row.source]
+    assert not [row for row in result.mounts if row.dest.startswith(CLAUDE.login) and row.source]
 
 
 def test_without_a_credential_or_a_wish_for_it_there_is_no_broker():
@@ -106,9 +106,9 @@ def test_a_project_file_cannot_get_at_the_credential_nor_lead_it_elsewhere(wish)
     # proves EXT-01, I03
     result = made(POLICY.replace(**wish), environ={"ANTHROPIC_API_KEY": KEY})
 
-    assert values(result)["ANTHROPIC_API_KEY"] == claude.PLACEHOLDER
+    assert values(result)["ANTHROPIC_API_KEY"] == UPSTREAM.placeholder
     assert values(result)["ANTHROPIC_BASE_URL"] == "http://claudebox.invalid"
-    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == claude.API_SOCKET
+    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == UPSTREAM.socket
     assert config(result).endpoint == Endpoint("https", "api.anthropic.com", 443, "")
 
 
@@ -120,8 +120,8 @@ def test_a_base_url_of_the_user_is_the_endpoint():
     assert config(made(environ=environ)).endpoint == Endpoint("https", "gate.example", 443, "/x")
     assert config(made(named, environ=environ)).endpoint == Endpoint("https", "gate.example", 443, "/x")
     assert config(made(constant, environ=environ)).endpoint == Endpoint("http", "::1", 8080, "")
-    assert claude.FIRST_PARTY not in values(made(environ=environ))
-    assert claude.FIRST_PARTY in values(made(environ={"ANTHROPIC_API_KEY": KEY}))
+    assert UPSTREAM.first_party not in values(made(environ=environ))
+    assert UPSTREAM.first_party in values(made(environ={"ANTHROPIC_API_KEY": KEY}))
 
 
 @pytest.mark.parametrize(

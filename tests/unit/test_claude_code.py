@@ -6,8 +6,8 @@ import pytest
 from tests import hosts
 from tests.conftest import REPOSITORY
 
-from claudebox.agent import claude
 from claudebox.agent import plan as agent_plan
+from claudebox.agent.claude import CLAUDE
 from claudebox.agent.facts import Client
 from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
@@ -37,7 +37,7 @@ def test_a_client_in_the_store_is_linked_to():
 
 def test_a_client_newer_than_any_that_was_tried_starts_with_a_note():
     # proves HOST-11
-    newest = f"{claude.TRIED[0]}.{claude.TRIED[1]}.{claude.TRIED[2]}"
+    newest = f"{CLAUDE.tried[0]}.{CLAUDE.tried[1]}.{CLAUDE.tried[2]}"
     path = "/x/claude"
 
     def notes(*version: int, quiet: bool = False):
@@ -45,8 +45,8 @@ def test_a_client_newer_than_any_that_was_tried_starts_with_a_note():
         shown = audit.lines(plan, None, asking=True, quiet=quiet)
         return plan.notes, [line for line in shown if line.strip().startswith("note")]
 
-    assert notes(*claude.TRIED) == notes() == notes(*claude.LEAST) == ((), [])
-    for version in ((*claude.TRIED[:2], claude.TRIED[2] + 1), (claude.TRIED[0], claude.TRIED[1] + 1, 0), (9, 0, 0)):
+    assert notes(*CLAUDE.tried) == notes() == notes(*CLAUDE.least) == ((), [])
+    for version in ((*CLAUDE.tried[:2], CLAUDE.tried[2] + 1), (CLAUDE.tried[0], CLAUDE.tried[1] + 1, 0), (9, 0, 0)):
         (note,), shown = notes(*version)
         assert f"claude {'.'.join(map(str, version))} is newer than {newest}" in note
         assert len(shown) == 1
@@ -55,7 +55,7 @@ def test_a_client_newer_than_any_that_was_tried_starts_with_a_note():
 
 def test_the_newest_that_was_tried_and_the_least_are_those_that_the_tests_drive():
     # proves HOST-11
-    for name, version in (("client", claude.TRIED), ("client-least", claude.LEAST)):
+    for name, version in (("client", CLAUDE.tried), ("client-least", CLAUDE.least)):
         lock = json.loads((REPOSITORY / f"requirements/{name}/package-lock.json").read_text())
         spelt = ".".join(map(str, version))
         machines = [row for place, row in lock["packages"].items() if place.endswith(("linux-x64", "linux-arm64"))]

@@ -3,13 +3,15 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
+from claudebox.agent.claude import CLAUDE
 from claudebox.base.errors import ClaudeboxError
 from claudebox.plan.environment import plan_variables, withheld
 from claudebox.plan.records import Variable
 from claudebox.settings.records import NameRequest, Policy
+from claudebox.tables import environment as tables_environment
 from claudebox.tables import inside
 from claudebox.tables import secrets as tables_secrets
-from claudebox.tables.environment import CACHES, LOADERS, PASSED
+from claudebox.tables.environment import CACHES, LOADERS
 from claudebox.tables.inside import BYTECODE
 
 
@@ -18,6 +20,7 @@ def plan(environ: dict[str, str], *names: str, **changes):
     return {row.name: row for row in plan_variables(policy, hosts.debian(environ=environ, **changes), ())}
 
 
+PASSED = (*tables_environment.PASSED, *CLAUDE.passed)
 MADE = {"HOME", "PATH", "USER", "LOGNAME", "SHELL", "TMPDIR", "XDG_RUNTIME_DIR", "CLAUDEBOX"}
 CERTIFICATES = {"SSL_CERT_FILE", "NIX_SSL_CERT_FILE"}
 

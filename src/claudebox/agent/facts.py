@@ -5,23 +5,28 @@ from __future__ import annotations
 import os
 
 from claudebox import build_paths
-from claudebox.agent import claude
+from claudebox.agent.claude import CLAUDE, UPSTREAM
 from claudebox.base import syscalls
 from claudebox.base.errors import NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
 from claudebox.base.files import Closing, list_names, parse_object, read_small, real_path
 from claudebox.base.records import Value
-from claudebox.host.programs import _CLIENT_PLACES, _MACHINES, _PACKAGE, _PLATFORM, _STUB, executable, find_tool
+from claudebox.host.programs import executable, find_tool
+from claudebox.host.records import AgentFacts
 from claudebox.tables.secrets import looks_secret, value_looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Literal
+    from typing import Any, Literal
 
     from claudebox.base.state import Instance
     from claudebox.settings.records import Policy
 
 
+_MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine of ELF
+_PLATFORM = {"x86_64": "x64", "aarch64": "arm64"}  # how npm calls them
+_PACKAGE = 1 << 18  # of a package.json
+_STUB = 4096  # what npm leaves for a binary that was not installed is smaller than this
 _LIMIT = 1 << 20
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:.-")
 
@@ -40,6 +45,35 @@ class Login(Value):
         return self.source != "none"
 
 
+def find_agent(
+    policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str, instance: Instance
+) -> AgentFacts:
+    """Look for the agent's program, login and settings."""
+    client, problem = look_for_client(home, path, workdir, policy.client)
+    login = find_login(home, instance)
+    if policy.brokered and login.known and not find_credential(environ, login):
+        login = read_login(login)
+    brings = bool(policy.inherit or policy.shared_home)
+    inherited = find_inherited(policy, home) if brings else ()
+    servers: bytes = b""
+    if any(request.name == CLAUDE.servers for request in policy.inherit):
+        servers, told = find_servers(home)
+        inherited = (*inherited, *told)
+    return AgentFacts(
+        login=login,
+        client=client,
+        client_problem=problem,
+        parts=claude_parts(home) if brings else (),
+        inherited=inherited,
+        mcp_servers=servers,
+        managed=managed(),
+        memory_files=(
+            read_small(CLAUDE.instructions, follow=True) or b"",
+            read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
+        ),
+    )
+
+
 def find_login(home: str, instance: Instance) -> Login:
     """Return the login to use: claudebox's own before that of the host's client."""
     own = f"{instance.login}/credentials.json"
@@ -53,12 +87,11 @@ def find_login(home: str, instance: Instance) -> Login:
 
 def read_login(login: Login) -> Login:
     """Return the same login with what it says of itself; the tokens are not kept."""
-    document = syscalls.parse_json(read_small(login.path, limit=_LIMIT, follow=True) or b"")
-    tokens = document.get(claude.TOKENS) if isinstance(document, dict) else None
-    if not isinstance(tokens, dict) or not isinstance(tokens.get("accessToken"), str):
+    tokens = tokens_of(syscalls.parse_json(read_small(login.path, limit=_LIMIT, follow=True) or b""))
+    if tokens is None or not isinstance(tokens.get("accessToken"), str):
         return login
     found = []
-    for field, variable in claude.LOGIN_TRAITS:
+    for field, variable in UPSTREAM.login_traits:
         value = tokens.get(field)
         words = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
         if words and all(word and set(word) <= _PLAIN for word in words):
@@ -66,14 +99,33 @@ def read_login(login: Login) -> Login:
     return login.replace(usable=True, traits=tuple(found))
 
 
+def tokens_of(document: object) -> dict[str, Any] | None:
+    """Return the part of a login file that holds the tokens."""
+    tokens = document.get(UPSTREAM.tokens) if isinstance(document, dict) else None
+    return tokens if isinstance(tokens, dict) else None
+
+
+def as_document(tokens: dict[str, Any]) -> dict[str, Any]:
+    """Return a login file with these tokens."""
+    return {UPSTREAM.tokens: tokens}
+
+
+def list_tokens(path: str) -> Iterator[tuple[str, str]]:
+    """Yield the tokens of a login file, and what to call them."""
+    tokens = tokens_of(syscalls.parse_json(read_small(path, limit=_LIMIT) or b"{}")) or {}
+    for key, name in (("accessToken", "access token of the login"), ("refreshToken", "refresh token of the login")):
+        if isinstance(tokens.get(key), str):
+            yield name, tokens[key]
+
+
 def find_credential(environ: dict[str, str], login: Login) -> str:
     """Return the credential that the client would use: the name of a variable, or `login`, or nothing.
 
     Towards a gateway a certificate or headers of the user's own are one, too.
     """
-    named = [name for name in claude.CREDENTIALS if environ.get(name)]
-    if not named and not login.usable and environ.get(claude.BASE_URL):
-        named = [name for name in (claude.CLIENT_CERTIFICATE, claude.CUSTOM_HEADERS) if environ.get(name)]
+    named = [name for name in UPSTREAM.credentials if environ.get(name)]
+    if not named and not login.usable and environ.get(UPSTREAM.base_url):
+        named = [name for name in (UPSTREAM.certificate[0], UPSTREAM.headers) if environ.get(name)]
     return next(iter(named), "login" if login.usable else "")
 
 
@@ -174,7 +226,7 @@ def find_client(home: str, path: Sequence[str], workdir: str, given: str = "") -
     """Return the client, the `given` one if there is one, or say why there is none that can be run."""
     places = [build_paths.TOOLS["claude"]] if "claude" in build_paths.TOOLS else []
     places += [f"{directory}/claude" for directory in path]
-    places += [os.path.join(home, place[2:]) if place[0] == "~" else place for place in _CLIENT_PLACES]
+    places += [os.path.join(home, place[2:]) if place[0] == "~" else place for place in CLAUDE.places]
     places = [given] if given else places
     inside = workdir.rstrip("/") + "/"
     refusal: ClaudeboxError | None = None
@@ -223,10 +275,10 @@ def _examine(found: str, home: str, path: Sequence[str]) -> Client:
             raise _broken(found, f"is built for another machine than {os.uname().machine}")
     version = _version(real)
     on_node = b"node" in head.split(b"\n", 1)[0] and not head.startswith(b"\x7fELF")
-    if on_node or (version and version < claude.LEAST):
+    if on_node or (version and version < CLAUDE.least):
         named = f"version {spell_version(version)}" if version else "a version that runs on Node"
         raise ClaudeboxError(
-            f"`claude` at `{found}` is {named}, and claudebox needs {spell_version(claude.LEAST)} or newer",
+            f"`claude` at `{found}` is {named}, and claudebox needs {spell_version(CLAUDE.least)} or newer",
             hint="update it: `npm install -g @anthropic-ai/claude-code@latest`, or `claude update`",
             status=NOT_EXECUTABLE,
         )

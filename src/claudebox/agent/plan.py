@@ -6,7 +6,7 @@ changed when a new version breaks one of these.
 
 from __future__ import annotations
 
-from claudebox.agent import claude
+from claudebox.agent.claude import CLAUDE
 from claudebox.base.errors import ClaudeboxError
 from claudebox.plan import environment as plan_environment
 from claudebox.plan.records import Mount, Variable
@@ -34,24 +34,24 @@ def plan_mounts(policy: Policy, host: Host, held: str) -> Iterable[Mount]:
     home = f"{host.home}/.claude"
     yield Mount(home, "bind", "conversations and settings of this project", host.instance.claude, role="state")
     if held:
-        yield Mount(f"{claude.LOGIN_INSIDE}/store", "dir", "no login is kept inside", mode=0o755, role="state")
+        yield Mount(f"{CLAUDE.login}/store", "dir", "no login is kept inside", mode=0o755, role="state")
     elif host.agent.login.known:
         store = f"{host.instance.login}/store"
         reason = f"a short-lived token of the login of {host.agent.login.source}"
-        yield Mount(f"{claude.LOGIN_INSIDE}/store", "ro-bind", reason, store, role="state")
+        yield Mount(f"{CLAUDE.login}/store", "ro-bind", reason, store, role="state")
     else:
-        yield Mount(claude.LOGIN_INSIDE, "bind", "for a login made inside", host.instance.own_login, role="state")
+        yield Mount(CLAUDE.login, "bind", "for a login made inside", host.instance.own_login, role="state")
     for name, real in _inherited(policy, host):
         yield Mount(f"{home}/{name}", "ro-bind", "yours, from the host's ~/.claude", real, role="client")
     for path, real in host.agent.managed:
         yield Mount(path, "ro-bind", "settings that the machine's administrator manages", real, role="client")
-    if any(request.name == claude.MCP for request in policy.inherit):
+    if any(request.name == CLAUDE.servers for request in policy.inherit):
         if not host.agent.mcp_servers:
             raise ClaudeboxError("`--inherit mcp`: no MCP server of the host's ~/.claude.json can come in")
         reason = "your MCP servers, without their secrets"
-        yield Mount(claude.MCP_FILE, "file", reason, content=host.agent.mcp_servers, mode=0o644, role="client")
-    if policy.program != "client" or claude.PRINT.isdisjoint(policy.words):  # one that prints asks nothing
-        path = f"{claude.MANAGED}/managed-settings.d/claudebox.json"
+        yield Mount(CLAUDE.servers_file, "file", reason, content=host.agent.mcp_servers, mode=0o644, role="client")
+    if policy.program != "client" or CLAUDE.printing.isdisjoint(policy.words):  # one that prints asks nothing
+        path = f"{CLAUDE.managed}/managed-settings.d/claudebox.json"
         reason = "answers the client's warning about permissions"
         yield Mount(path, "file", reason, content=_ANSWERS, mode=0o644, role="client")
 
@@ -61,15 +61,28 @@ def _program(host: Host) -> Iterable[Mount]:
     if client is None:
         return
     if client.path.startswith("/nix/store/") and host.system.store:
-        yield Mount(claude.PROGRAM, "symlink", "the client", client.path, role="client")
+        yield Mount(CLAUDE.program, "symlink", "the client", client.path, role="client")
     else:
-        yield Mount(claude.PROGRAM, "ro-bind", "the client", client.path, role="client")
+        yield Mount(CLAUDE.program, "ro-bind", "the client", client.path, role="client")
+
+
+def command(policy: Policy, host: Host) -> tuple[str, ...]:
+    """Return the agent's command line."""
+    brings = host.agent.mcp_servers and policy.words[:1] != (CLAUDE.servers,)
+    servers = (f"--mcp-config={CLAUDE.servers_file}",) if brings else ()
+    return (CLAUDE.program, *CLAUDE.always, *servers, *policy.words)
+
+
+def lists_servers(policy: Policy) -> bool:
+    """Whether the agent only shows or changes its list of MCP servers, and does no work in the project."""
+    client = policy.program == "client" and not policy.command
+    return client and policy.words[:1] == (CLAUDE.servers,) and policy.words[1:2] in {(w,) for w in CLAUDE.server_lists}
 
 
 def notes(host: Host) -> Iterable[str]:
     """Say if this client is newer than any that was tried."""
-    if host.agent.client is not None and host.agent.client.version > claude.TRIED:
-        newer, tried = (".".join(map(str, version)) for version in (host.agent.client.version, claude.TRIED))
+    if host.agent.client is not None and host.agent.client.version > CLAUDE.tried:
+        newer, tried = (".".join(map(str, version)) for version in (host.agent.client.version, CLAUDE.tried))
         yield f"claude {newer} is newer than {tried}, the newest that was tried with this claudebox"
 
 
@@ -80,12 +93,12 @@ def mountpoints(policy: Policy, host: Host) -> tuple[tuple[str, bool], ...]:
 
 
 def _inherited(policy: Policy, host: Host) -> Iterable[tuple[str, str]]:
-    present = {name: real for name, real, _ in host.agent.parts if name not in claude.NOT_INHERITED}
+    present = {name: real for name, real, _ in host.agent.parts if name not in CLAUDE.not_inherited}
     if policy.shared_home:
         yield from sorted(present.items())
         return
     for request in policy.inherit:
-        if request.name == claude.MCP:
+        if request.name == CLAUDE.servers:
             continue
         if request.name not in present:
             raise ClaudeboxError(f"`{request.origin}`: there is no `{request.name}` in the host's ~/.claude")
@@ -99,7 +112,7 @@ def plan_variables(host: Host, held: str, words: tuple[str, ...] = ()) -> Iterab
         yield Variable("PATH", path, "claudebox", "programs, and where the client looks for its own")
     rows = [
         ("CLAUDE_CONFIG_DIR", f"{host.home}/.claude", "keeps all of the client's state in one directory"),
-        ("CLAUDE_SECURESTORAGE_CONFIG_DIR", f"{claude.LOGIN_INSIDE}/store", "keeps the login apart from the state"),
+        ("CLAUDE_SECURESTORAGE_CONFIG_DIR", f"{CLAUDE.login}/store", "keeps the login apart from the state"),
         ("CLAUDE_CODE_DISABLE_AGENT_VIEW", "1", "sessions in the background are claudebox's: `--detach`"),
         ("DISABLE_AUTOUPDATER", "1", "the client is read-only inside"),
         ("DISABLE_INSTALLATION_CHECKS", "1", "the client is not where its installer put it"),

@@ -22,7 +22,8 @@ import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
 
-from claudebox.agent import claude, login
+from claudebox.agent import login
+from claudebox.agent.claude import UPSTREAM
 from claudebox.agent.login import DONE, REFUSED, UNREACHABLE, UNUSABLE
 from claudebox.base import syscalls
 from claudebox.base.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, read_small, real_path, replace_file
@@ -106,7 +107,7 @@ def host_context(environ: Mapping[str, str]) -> ssl.SSLContext:
 def _proxy() -> HostProxy | None:
     """Return the proxy of this machine towards those who renew a login."""
     proxy, _ = find_proxy(os.environ)
-    return proxy if proxy is not None and proxy.serves(urlsplit(claude.OAUTH_TOKEN_URL).hostname or "") else None
+    return proxy if proxy is not None and proxy.serves(urlsplit(UPSTREAM.token_url).hostname or "") else None
 
 
 def _read(source: str) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def _read(source: str) -> dict[str, Any]:
 
 
 def _tokens(document: dict[str, Any]) -> dict[str, Any] | None:
-    tokens = document.get(claude.TOKENS)
+    tokens = document.get(UPSTREAM.tokens)
     return tokens if isinstance(tokens, dict) and isinstance(tokens.get("accessToken"), str) else None
 
 
@@ -136,7 +137,7 @@ def _copy(source: str, directory: str) -> int:
         Closing(os.open(f"{directory}/store", OPEN_DIRECTORY)) as store,
         Closing(os.open(directory, OPEN_DIRECTORY)) as parent,
     ):
-        replace_file(store, ".credentials.json", json.dumps({claude.TOKENS: shown}).encode())
+        replace_file(store, ".credentials.json", json.dumps({UPSTREAM.tokens: shown}).encode())
         stamp = f"{status.st_mtime_ns} {status.st_size} {status.st_ino} {int(expires)}\n"
         replace_file(parent, login.STAMP, stamp.encode())
     return DONE
@@ -220,9 +221,9 @@ def _take_up(tokens: dict[str, Any], answer: dict[str, Any]) -> None:
 
 
 def _ask(refresh_token: str, proxy: HostProxy | None, context: ssl.SSLContext | None) -> dict[str, Any]:
-    body = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": claude.OAUTH_CLIENT}
+    body = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": UPSTREAM.token_client}
     request = urllib.request.Request(  # noqa: S310 - the address is a constant
-        claude.OAUTH_TOKEN_URL, json.dumps(body).encode(), {"content-type": "application/json"}
+        UPSTREAM.token_url, json.dumps(body).encode(), {"content-type": "application/json"}
     )
     if proxy is not None and proxy.login:
         request.add_unredirected_header("Proxy-Authorization", proxy.authorization.decode("ascii"))

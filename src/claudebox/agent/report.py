@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from claudebox.agent import claude
+from claudebox.agent.claude import CLAUDE, UPSTREAM
 from claudebox.base import console
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import OPEN_DIRECTORY, Closing, parse_object, read_at, read_small, replace_file
@@ -28,7 +28,7 @@ def find_conversation(instance: Instance, started: float) -> str:
 def newest_conversation(instance: Instance, started: float) -> str:
     """Return the file of the conversation that was written to last since the start; names from inside are checked."""
     newest, found = started, ""
-    for directory in _names(f"{instance.claude}/{claude.TRANSCRIPTS}"):
+    for directory in _names(f"{instance.claude}/{CLAUDE.transcripts}"):
         for path in _names(directory):
             identifier, dot, suffix = os.path.basename(path).partition(".")
             if (dot, suffix) != (".", "jsonl") or not identifier or not set(identifier) <= _IDENTIFIER:
@@ -109,5 +109,5 @@ def _account(instance: Instance) -> str:
 
 
 def _is_login(content: bytes) -> bool:
-    tokens = parse_object(content).get(claude.TOKENS)
+    tokens = parse_object(content).get(UPSTREAM.tokens)
     return isinstance(tokens, dict) and all(isinstance(tokens.get(n), str) for n in ("accessToken", "refreshToken"))

@@ -8,7 +8,8 @@ import sys
 import time
 from typing import Any
 
-from claudebox.agent import claude, login
+from claudebox.agent import login
+from claudebox.agent.facts import tokens_of
 from claudebox.base import syscalls
 from claudebox.base.files import PACKAGE, Closing
 from claudebox.network.records import pack
@@ -112,14 +113,13 @@ class SharedLogin:
                 seen = status.st_mtime_ns, status.st_size, status.st_ino
                 if seen == self._seen:
                     return
-                document = json.loads(file.read(1 << 20))
-            tokens = document.get(claude.TOKENS) if isinstance(document, dict) else None
+                tokens = tokens_of(json.loads(file.read(1 << 20)))
         except (OSError, ValueError, RecursionError):
             if self._tokens and os.path.exists(self._path):
                 return  # half-written: keep what we have
             seen, tokens = None, None
         self._seen = seen
-        self._tokens = tokens if isinstance(tokens, dict) else {}
+        self._tokens = tokens or {}
         found = (self._tokens.get(name) for name in ("accessToken", "refreshToken"))
         new = (text.encode() for text in found if isinstance(text, str) and len(text) >= 8)
         self.secrets = tuple(sorted({*self.secrets, *new}))

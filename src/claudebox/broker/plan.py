@@ -6,7 +6,6 @@ kind of credential as on the host, with a placeholder in its place.
 
 from __future__ import annotations
 
-from claudebox.agent import claude
 from claudebox.base.addresses import read_port
 from claudebox.base.errors import ClaudeboxError
 from claudebox.network import plan as network_plan
@@ -19,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from claudebox.agent.record import ModelService
     from claudebox.host.records import Host
     from claudebox.network.facts import HostProxy
     from claudebox.plan.records import Plan
@@ -59,31 +59,31 @@ def plan(policy: Policy, host: Host, held: str) -> Broker | None:
 
 def _endpoint_of(policy: Policy, host: Host) -> Endpoint:
     """Return where the client would ask; what a project file says about that counts for nothing."""
-    said = [row.value for row in policy.constants if row.name == claude.BASE_URL and not row.untrusted]
-    return read_endpoint((*said, host.environ.get(claude.BASE_URL, ""))[0] or claude.OFFICIAL)
+    upstream = policy.agent.upstream
+    said = [row.value for row in policy.constants if row.name == upstream.base_url and not row.untrusted]
+    address = (*said, host.environ.get(upstream.base_url, ""))[0] or upstream.official
+    return read_endpoint(address, upstream.base_url)
 
 
 def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
-    environ = host.environ
+    environ, upstream = host.environ, policy.agent.upstream
     endpoint = _endpoint_of(policy, host)
-    names = [held] if held in claude.CREDENTIALS else []
+    names = [held] if held in upstream.credentials else []
     if held == "ANTHROPIC_AUTH_TOKEN" and environ.get("ANTHROPIC_API_KEY"):
         names.append("ANTHROPIC_API_KEY")  # the client sends both
-    renewing = read_endpoint(claude.OAUTH_TOKEN_URL)
+    renewing = read_endpoint(upstream.token_url)
     return ApiConfig(
         endpoint=endpoint,
-        placeholder=claude.PLACEHOLDER,
+        placeholder=upstream.placeholder,
         credentials=tuple((name, environ[name]) for name in names),
-        headers=read_headers(environ.get(claude.CUSTOM_HEADERS, "")),
+        headers=read_headers(environ.get(upstream.headers, ""), upstream.headers),
         login=host.agent.login.path if held == "login" else "",
         login_owner=host.agent.login.source if held == "login" else "",
         trust=Trust(
             environ.get("SSL_CERT_FILE") or (host.system.ca_bundle.real if host.system.ca_bundle is not None else ""),
             environ.get("SSL_CERT_DIR", ""),
             environ.get("NODE_EXTRA_CA_CERTS", ""),
-            environ.get(claude.CLIENT_CERTIFICATE, ""),
-            environ.get("CLAUDE_CODE_CLIENT_KEY", ""),
-            environ.get("CLAUDE_CODE_CLIENT_KEY_PASSPHRASE", ""),
+            *(environ.get(name, "") for name in upstream.certificate),
         ),
         proxy=_proxy_towards(endpoint, environ),
         budget=Budget(*policy.budget) if any(policy.budget) else None,
@@ -91,18 +91,19 @@ def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
     )
 
 
-def read_headers(text: str) -> tuple[tuple[str, str], ...]:
-    """Read ANTHROPIC_CUSTOM_HEADERS: `Name: value`, one per line; an error never repeats a value."""
+def read_headers(text: str, variable: str) -> tuple[tuple[str, str], ...]:
+    """Read what this variable says: `Name: value`, one per line; an error never repeats a value."""
     found = []
     for line in filter(str.strip, text.split("\n")):
         name, colon, value = (part.strip() for part in line.partition(":"))
         plain = name.replace("-", "a").replace("_", "a")
         if not colon or not plain.isascii() or not plain.isalnum() or not (value.isascii() and value.isprintable()):
             raise ClaudeboxError(
-                f"`{claude.CUSTOM_HEADERS}` has a line that is not `Name: value`", hint="write one header per line"
+                f"`{variable}` has a line that is not `Name: value`",
+                hint="write one header per line",
             )
         if name.lower() in _FRAMING:
-            raise ClaudeboxError(f"`{claude.CUSTOM_HEADERS}`: `{name}` is not for users to set")
+            raise ClaudeboxError(f"`{variable}`: `{name}` is not for users to set")
         found.append((name.lower(), value))
     return tuple(found)
 
@@ -118,7 +119,7 @@ def check_cloud(policy: Policy, host: Host) -> None:
     if policy.program != "client" or policy.command or policy.cloud:
         return
     denied = {row.name for row in policy.constants}
-    for name, cloud, needed in claude.CLOUDS:
+    for name, cloud, needed in policy.agent.upstream.clouds:
         if host.environ.get(name, "").lower() not in ("", "0", "false", "no", "off") and name not in denied:
             raise ClaudeboxError(
                 f"on the host the client asks {cloud} (`{name}`), and inside it would not: the broker cannot sign "
@@ -133,8 +134,8 @@ def _proxy_towards(endpoint: Endpoint, environ: dict[str, str]) -> HostProxy | N
     return proxy if proxy is not None and proxy.serves(endpoint.host, endpoint.port) else None
 
 
-def read_endpoint(address: str) -> Endpoint:
-    """Read an address as `ANTHROPIC_BASE_URL` has it."""
+def read_endpoint(address: str, variable: str = "the address") -> Endpoint:
+    """Read an address; an error names the variable that says it."""
     scheme, slashes, rest = address.partition("://")
     authority, _, path = rest.partition("/")
     name, bracket, after = authority.partition("]")
@@ -149,7 +150,7 @@ def read_endpoint(address: str) -> Endpoint:
         or not set(path) <= _PATH
     ):
         raise ClaudeboxError(
-            f"`{claude.BASE_URL}` is not an address that claudebox can use",
+            f"`{variable}` is not an address that claudebox can use",
             hint="`https://HOST[:PORT][/PATH]`, without a name or a password in it; or `--auth passthrough`",
         )
     path = path.rstrip("/")
@@ -171,7 +172,7 @@ def provide(policy: Policy, host: Host, held: str) -> Provision:
     if not held:
         return Provision()
     reason = "the way to the model; the key is added outside"
-    socket = Mount(claude.API_SOCKET, "socket", reason, MODEL_API, role="client")
+    socket = Mount(policy.agent.upstream.socket, "socket", reason, MODEL_API, role="client")
     advice = (_ADVICE, *_budget_advice(policy))
     return Provision(mounts=(socket,), variables=tuple(_variables(policy, host, held)), advice=advice)
 
@@ -187,15 +188,14 @@ def _budget_advice(policy: Policy) -> Iterator[str]:
 
 def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:
     """Return what the client finds instead of a credential."""
-    endpoint = _endpoint_of(policy, host)
-    yield Variable("ANTHROPIC_UNIX_SOCKET", claude.API_SOCKET, "claudebox", "the way to the broker")
-    yield Variable(claude.BASE_URL, claude.NOWHERE, "claudebox", f"the broker asks {endpoint} instead")
-    if str(endpoint) == claude.OFFICIAL:
-        yield Variable(claude.FIRST_PARTY, "1", "claudebox", "behind the broker is Anthropic's own API")
-    name = (
-        "CLAUDE_CODE_OAUTH_TOKEN" if held == "login" else held if held in claude.CREDENTIALS else claude.CREDENTIALS[0]
-    )
-    yield Variable(name, claude.PLACEHOLDER, "claudebox", _REASON)
+    endpoint, upstream = _endpoint_of(policy, host), policy.agent.upstream
+    yield Variable(upstream.socket_variable, upstream.socket, "claudebox", "the way to the broker")
+    yield Variable(upstream.base_url, upstream.nowhere, "claudebox", f"the broker asks {endpoint} instead")
+    if str(endpoint) == upstream.official:
+        yield Variable(upstream.first_party, "1", "claudebox", "behind the broker is Anthropic's own API")
+    others = held if held in upstream.credentials else upstream.credentials[0]
+    name = upstream.login_variable if held == "login" else others
+    yield Variable(name, upstream.placeholder, "claudebox", _REASON)
     if held == "login":
         for trait, value in host.agent.login.traits:
             yield Variable(trait, value, "claudebox", "what the login is good for, without the login")
@@ -206,15 +206,16 @@ def described(plan: Plan) -> Iterator[str]:
     config = plan.broker.model_api if plan.broker is not None else None
     if config is not None:
         through = f", through the proxy of this machine, {config.proxy}" if config.proxy is not None else ""
-        yield f"{_what(config)} stays outside; a broker adds it to requests to {config.endpoint}{through}"
+        what = _what(config, plan.policy.agent.upstream)
+        yield f"{what} stays outside; a broker adds it to requests to {config.endpoint}{through}"
         if config.budget is not None:
             yield f"the model may cost {config.budget} in this session"
 
 
-def _what(config: ApiConfig) -> str:
+def _what(config: ApiConfig, upstream: ModelService) -> str:
     names = [name for name, _ in config.credentials]
-    names += [claude.CUSTOM_HEADERS] if config.headers else []
-    names += [claude.CLIENT_CERTIFICATE] if config.trust.certificate and not config.credentials else []
+    names += [upstream.headers] if config.headers else []
+    names += [upstream.certificate[0]] if config.trust.certificate and not config.credentials else []
     if config.credentials or (names and not config.login):
         return " and ".join(names)
     return "the login of the host" if config.login_owner == "host" else "the login"
@@ -230,7 +231,7 @@ def as_document(plan: Plan) -> dict[str, object] | None:
         "model_api": model_api
         and {
             "endpoint": str(model_api.endpoint),
-            "holds": _what(model_api),
+            "holds": _what(model_api, plan.policy.agent.upstream),
             "through": str(model_api.proxy) if model_api.proxy is not None else "",
             "budget": str(model_api.budget) if model_api.budget is not None else "",
         },

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from claudebox import session
-from claudebox.agent import claude
 from claudebox.agent import facts as agent_facts
 from claudebox.base import console, syscalls
 from claudebox.base.errors import ClaudeboxError, describe_failure
@@ -38,6 +37,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from claudebox.agent.record import ModelService
     from claudebox.commands.rehearsal import Examined
     from claudebox.settings.layers import Settings
 
@@ -96,7 +96,7 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     rows += [
         ("Landlock", _landlock),
         ("terminal", _terminal),
-        ("broker", lambda: _broker(environ)),
+        ("broker", lambda: _broker(environ, wanted.policy.agent.upstream)),
         ("Nix", lambda: _nix(environ, path)),
         ("limits", lambda: _limits(path)),
         ("sessions", lambda: _sessions(path, environ.get("USER", ""))),
@@ -214,15 +214,15 @@ def _terminal() -> Finding:
     return Finding("terminal", "ok", "the kernel permits typing into terminals (legacy_tiocsti), the sandbox does not")
 
 
-def _broker(environ: dict[str, str]) -> Finding:
+def _broker(environ: dict[str, str], upstream: ModelService) -> Finding:
     """Look for what keeps the key outside."""
     try:
         broker_facts.find_libraries()
     except ClaudeboxError as problem:
         return Finding("broker", "warning", str(problem), problem.hint)
-    base = environ.get(claude.BASE_URL, "") or claude.OFFICIAL
+    base = environ.get(upstream.base_url, "") or upstream.official
     try:
-        endpoint = broker_plan.read_endpoint(base)
+        endpoint = broker_plan.read_endpoint(base, upstream.base_url)
     except ClaudeboxError as problem:
         return Finding("broker", "warning", str(problem), problem.hint)
     return Finding("broker", "ok", f"its libraries are there; it would ask {endpoint}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 
 from claudebox.agent import facts as agent_facts
-from claudebox.agent.claude import MCP
 from claudebox.base import state as base_state
 from claudebox.base.files import read_small
 from claudebox.broker import facts as broker_facts
@@ -19,7 +18,6 @@ from claudebox.host import paths as host_paths
 from claudebox.host import protected as host_protected
 from claudebox.host.paths import Examiner
 from claudebox.host.records import (
-    AgentFacts,
     Barrier,
     Git,
     Host,
@@ -87,7 +85,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, searching: bool = True
         mounted=mounted,
         sockets=bound,
         git=git,
-        agent=_find_agent(policy, environ, home, path, workdir.real, instance),
+        agent=agent_facts.find_agent(policy, environ, home, path, workdir.real, instance),
         network=_find_network(policy, environ, home, path, git, system, workdir.real),
         tools=_find_tools(policy, environ, home, path, mounted.sources, examiner),
         secrets=secrets,
@@ -192,34 +190,6 @@ def _find_own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tupl
     if not any(os.path.islink(f"{state}/{name}") for name in names) and not os.path.isdir(f"{state}/profiles"):
         return (), ()
     return host_protected.find_own_settings(state, workdir)
-
-
-def _find_agent(
-    policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str, instance: Instance
-) -> AgentFacts:
-    client, problem = agent_facts.look_for_client(home, path, workdir, policy.client)
-    login = agent_facts.find_login(home, instance)
-    if policy.brokered and login.known and not agent_facts.find_credential(environ, login):
-        login = agent_facts.read_login(login)
-    brings = bool(policy.inherit or policy.shared_home)
-    inherited = agent_facts.find_inherited(policy, home) if brings else ()
-    servers: bytes = b""
-    if any(request.name == MCP for request in policy.inherit):
-        servers, told = agent_facts.find_servers(home)
-        inherited = (*inherited, *told)
-    return AgentFacts(
-        login=login,
-        client=client,
-        client_problem=problem,
-        parts=agent_facts.claude_parts(home) if brings else (),
-        inherited=inherited,
-        mcp_servers=servers,
-        managed=agent_facts.managed(),
-        memory_files=(
-            read_small("/etc/claude-code/CLAUDE.md", follow=True) or b"",
-            read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
-        ),
-    )
 
 
 def _find_network(

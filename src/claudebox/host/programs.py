@@ -19,23 +19,6 @@ if TYPE_CHECKING:
 
 
 _TRUSTED = ("/usr/bin", "/usr/local/bin", "/bin", "/usr/sbin", "/sbin", "/run/current-system/sw/bin")
-_CLIENT_PLACES = (
-    "~/.local/bin/claude",
-    "~/.claude/local/claude",
-    "~/.npm-global/bin/claude",
-    "~/.bun/bin/claude",
-    "~/.volta/bin/claude",
-    "~/.local/share/mise/shims/claude",
-    "~/.asdf/shims/claude",
-    "~/.nix-profile/bin/claude",
-    "/usr/local/bin/claude",
-    "/usr/bin/claude",
-    "/home/linuxbrew/.linuxbrew/bin/claude",
-)
-_MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine of ELF
-_PLATFORM = {"x86_64": "x64", "aarch64": "arm64"}  # how npm calls them
-_PACKAGE = 1 << 18  # of a package.json
-_STUB = 4096  # what npm leaves for a binary that was not installed is smaller than this
 
 
 def search_path(environ: Mapping[str, str], workdir: str) -> tuple[str, ...]:

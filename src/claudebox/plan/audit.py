@@ -6,7 +6,6 @@ user decides about; what claudebox makes itself and what shells set is not among
 
 from __future__ import annotations
 
-from claudebox.agent import claude
 from claudebox.base.console import clean, lay_out, list_some, paint, shorten
 from claudebox.network import plan as network_plan
 from claudebox.plan.records import GIT_TOKEN
@@ -173,7 +172,7 @@ def _entering(plan: Plan) -> Iterator[str]:
     if _has_git_token(plan):
         yield "a token for git"
     for mount in plan.mounts:
-        if mount.dest == f"{claude.LOGIN_INSIDE}/store" and mount.kind == "ro-bind":
+        if mount.dest == f"{plan.policy.agent.login}/store" and mount.kind == "ro-bind":
             yield clean(mount.reason)
     for kind, name in plan.inherited:
         if kind.startswith("variable") and name_looks_secret(name):

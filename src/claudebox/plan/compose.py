@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from claudebox.agent import claude
 from claudebox.agent import plan as agent_plan
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import plan as git_plan
@@ -47,7 +46,7 @@ def describe(policy: Policy, host: Host, held: str) -> Iterable[str]:
         yield "--unsafe-mounts: mounts were not checked for what they expose"
     yield from git_plan.warnings(policy, host)
     model = policy.program == "client" and not policy.command and not held
-    of_network = [*network_plan.warnings(policy, host, needed=claude.API_HOST if model else "")]
+    of_network = [*network_plan.warnings(policy, host, needed=policy.agent.upstream.host if model else "")]
     if held:
         from claudebox.broker import plan as broker_plan
 
@@ -199,7 +198,7 @@ def _link(policy: Policy, host: Host) -> Link | None:
 
 
 def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Provision]:
-    cloud = any(name in host.environ for name, *_ in claude.CLOUDS)
+    cloud = any(name in host.environ for name, *_ in policy.agent.upstream.clouds)
     needed = (held, policy.tier.listed, host.secrets.held, any(policy.budget), network_plan.has_proxy(host.environ))
     if not any(needed) and not cloud:
         return None, Provision()
@@ -210,7 +209,7 @@ def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Provi
 
 def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advice: Iterable[str]) -> tuple[Mount, ...]:
     of_client = () if policy.command else agent_plan.plan_mounts(policy, host, held)
-    texts = (sandbox_md.PATH, f"{claude.MANAGED}/CLAUDE.md")
+    texts = (sandbox_md.PATH, policy.agent.instructions)
     own: tuple[Mount, ...] = (
         *plan_mounts.plan_mounts(policy, host),
         *plan_storage.plan_mounts(policy, host),
@@ -329,8 +328,7 @@ def _command(policy: Policy, host: Host) -> tuple[str, ...]:
         return (*policy.command, *policy.words)
     if host.agent.client is None:
         raise host.agent.client_problem or ClaudeboxError("`claude` was not found")
-    servers = (f"--mcp-config={claude.MCP_FILE}",) if host.agent.mcp_servers and policy.words[:1] != ("mcp",) else ()
-    return (claude.PROGRAM, *claude.ALWAYS, *servers, *policy.words)
+    return agent_plan.command(policy, host)
 
 
 def plan_extras(policy: Policy, host: Host) -> Provision:

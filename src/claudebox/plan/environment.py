@@ -26,13 +26,15 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
     """Return every variable that enters, `made` being those that the client needs."""
     own = (*_made(host), *_certificates(host), *plan_storage.plan_variables(policy, host), *_without_repository(host))
     rows = {row.name: row for row in (*own, *network_plan.plan_variables(policy, host), *made)}
-    for name, reason, rule in tables_environment.PASSED:
+    for name, reason, rule in (*tables_environment.PASSED, *policy.agent.passed):
         if name in host.environ and name not in rows and _is_harmless(name, rule, host):
             rows[name] = _from_host(name, host.environ[name], "host", reason)
     rows |= {row.name: row for row in _placeholders(host, rows)}
     fulfilled = {*tables_environment.AUTHORITIES, tables_environment.NPM_AUTHORITIES, *network_plan.PROXY_VARIABLES}
     for request in policy.names:
-        if request.name in tables_environment.BROKERED and request.name in rows:  # the wish is fulfilled, from outside
+        if (
+            request.name in policy.agent.upstream.brokered and request.name in rows
+        ):  # the wish is fulfilled, from outside
             continue
         fixed = request.name in rows and rows[request.name].origin == "claudebox"
         if fixed and request.name in fulfilled:  # what the user wants by that is there already
@@ -50,7 +52,7 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
                 f"`{constant.origin}`: `{constant.name}` is the only way out in tier `{policy.network}`"
             )
         if (
-            constant.name in tables_environment.BROKERED
+            constant.name in policy.agent.upstream.brokered
             and constant.name in rows
             and rows[constant.name].origin == "claudebox"
         ):

@@ -8,7 +8,7 @@ in its place while a session runs, whether it would be a directory or a file.
 
 from __future__ import annotations
 
-from claudebox.agent import claude
+from claudebox.agent import plan as agent_plan
 from claudebox.plan.records import Mount, Stub
 from claudebox.tables import paths as tables_paths
 
@@ -26,9 +26,8 @@ def settle(policy: Policy, host: Host) -> Host:
     Who owns a directory that denies writing can open it, inside too: what no stub can protect must not be written at
     all. Nothing can be created there then, so no stub is needed, nor a place for what an agent makes.
     """
-    listing = policy.program == "client" and not policy.command and policy.words[:1] == (claude.MCP,)
     missing = (row for row in _closed(policy, host) if (row.kind, row.name) == ("missing", tables_paths.SERVERS))
-    would_fail = listing and claude.MCP_LISTING.intersection(policy.words[1:2]) and any(missing)
+    would_fail = agent_plan.lists_servers(policy) and any(missing)
     if host.project.writable and not would_fail:
         return host
     inside = host.workdir.real.rstrip("/") + "/"

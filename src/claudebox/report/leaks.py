@@ -10,10 +10,10 @@ import os
 import stat
 import time
 
-from claudebox.agent import claude
-from claudebox.base import syscalls, trees
+from claudebox.agent.facts import list_tokens
+from claudebox.base import trees
 from claudebox.base.console import shorten
-from claudebox.base.files import Closing, read_small
+from claudebox.base.files import Closing
 from claudebox.base.records import Value
 from claudebox.tables.secrets import encodings, looks_secret
 
@@ -83,17 +83,7 @@ def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
     for secret in host.secrets.held:
         yield secret.env, secret.value
     if host.agent.login.known:
-        yield from tokens(host.agent.login.path)
-
-
-def tokens(path: str) -> Iterator[tuple[str, str]]:
-    """Yield the tokens of a login by name."""
-    document = syscalls.parse_json(read_small(path, limit=1 << 20) or b"{}")
-    found = document.get(claude.TOKENS) if isinstance(document, dict) else None
-    for key, name in (("accessToken", "access token of the login"), ("refreshToken", "refresh token of the login")):
-        value = found.get(key) if isinstance(found, dict) else None
-        if isinstance(value, str):
-            yield name, value
+        yield from list_tokens(host.agent.login.path)
 
 
 def left_behind(directory: str, since: float, unseen: Unseen, deadline: float) -> Iterator[str]:

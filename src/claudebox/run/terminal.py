@@ -14,7 +14,7 @@ import stat
 import termios
 import time
 
-from claudebox.agent import claude
+from claudebox.agent.claude import CLAUDE
 from claudebox.base import console
 from claudebox.base.syscalls import signal
 
@@ -517,7 +517,7 @@ def _ask(rows: int, columns: int) -> tuple[bytes, bytes]:
 
 def _take_back(last: bytes, columns: int) -> bytes:
     """Return what erases how the client says to resume, where that was the last thing on the screen: we say it, too."""
-    hint = last[last.rfind(claude.RESUME_HINT) :] if claude.RESUME_HINT in last else b""
+    hint = last[last.rfind(CLAUDE.resume_hint) :] if CLAUDE.resume_hint in last else b""
     first, *parts = hint.split(b"\x1b[")
     text = first + b"".join(part.partition(b"m")[2] for part in parts)
     rows = text.split(b"\r\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox.agent.claude import BACKGROUND_WORDS, SUBCOMMANDS
+from claudebox.agent.claude import CLAUDE
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.settings.table import SETTINGS
@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from claudebox.agent.record import AgentKind
     from claudebox.settings.files import SettingsReader
     from claudebox.settings.records import Setting
 
@@ -36,6 +37,7 @@ class Settings(Value):
 
     given: dict[str, tuple[Given, ...]]
     words: tuple[str, ...] = ()
+    agent: AgentKind = CLAUDE
     client: str = ""  # the client's own path, where an editor starts claudebox as its process wrapper
     start: str = ""  # the directory of the user, if the project is all of the repository around it
     reader: SettingsReader | None = None  # has read the user's files already
@@ -73,7 +75,7 @@ def merge(flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] =
     for layer in (*layers, Layer("environment", _from_environment(environ)), Layer("flags", flags.given)):
         for key, values in layer.given.items():
             given[key] = (*given.get(key, ()), *values) if rows[key].grows else values
-    return Settings(given, flags.words, start=flags.start, client=flags.client)
+    return Settings(given, flags.words, flags.agent, flags.client, flags.start)
 
 
 def look_up(key: str, flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] = ()) -> tuple[Given, ...]:
@@ -94,10 +96,10 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Given, ...]
     return given
 
 
-def parse_arguments(argv: Sequence[str]) -> Settings:
+def parse_arguments(argv: Sequence[str], agent: AgentKind = CLAUDE) -> Settings:
     """Return what the flags say, and the words that are not ours."""
-    if argv and argv[0].startswith("/") and argv[0].rpartition("/")[2] in ("claude", "claude.exe"):
-        return Settings({}, tuple(argv[1:]), client=argv[0])  # an editor's: no word of it is for claudebox
+    if argv and argv[0].startswith("/") and argv[0].rpartition("/")[2] in (agent.name, f"{agent.name}.exe"):
+        return Settings({}, tuple(argv[1:]), agent, argv[0])  # an editor's: no word of it is for claudebox
     by_flag = {flag: row for row in SETTINGS for flag in row.flags}
     running = {"exec", "shell"}
     given: dict[str, list[Given]] = {}
@@ -110,12 +112,12 @@ def parse_arguments(argv: Sequence[str]) -> Settings:
             break
         flag, assigned, value = word.partition("=")
         own = by_flag.get(flag)
-        if own is None and flag in BACKGROUND_WORDS and (flag[0] == "-" or not words) and not running & given.keys():
-            flag = BACKGROUND_WORDS[flag]
+        if own is None and flag in agent.background and (flag[0] == "-" or not words) and not running & given.keys():
+            flag = agent.background[flag]
             own = by_flag[flag]
         if own is None:
             words.append(word)
-            if ("exec" in given and word[:1] != "-") or (len(words) == 1 and word in SUBCOMMANDS):
+            if ("exec" in given and word[:1] != "-") or (len(words) == 1 and word in agent.subcommands):
                 words += reversed(rest)  # the program's own, or those of a subcommand of the client
                 break
         elif own.shape == "switch":
@@ -130,7 +132,7 @@ def parse_arguments(argv: Sequence[str]) -> Settings:
             given.setdefault(own.key, []).append(_checked(own, Given(value, flag)))
     merged = {key: tuple(values) for key, values in given.items()}
     _check_verbs(merged)
-    return Settings(merged, tuple(words))
+    return Settings(merged, tuple(words), agent)
 
 
 def _checked(row: Setting, given: Given) -> Given:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from claudebox.agent import claude
 from claudebox.base.addresses import read_port
 from claudebox.base.errors import ClaudeboxError
 from claudebox.settings.records import Constant, GitCredential, MountRequest, NameRequest
@@ -85,8 +84,6 @@ def part(given: Given) -> NameRequest:
     """Read the name of a part of the host's ~/.claude."""
     if "/" in given.value or given.value in (".", ".."):
         raise refusal(given, f"`{given.value}` is not a name in ~/.claude", "one name, no `/`")
-    if given.value in claude.NOT_INHERITED:
-        raise refusal(given, f"`{given.value}` is state of the host's client and stays there")
     return _request(given)
 
 

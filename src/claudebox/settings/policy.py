@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from claudebox.agent.claude import NOT_INSIDE
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.network.tiers import TIERS
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from claudebox.agent.record import AgentKind
     from claudebox.settings.layers import Given, Settings
     from claudebox.settings.records import Program
 
@@ -33,12 +33,13 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
             hint="write `./-name` for a file of the project",
         )
     if program == "client" and not settings.all("command"):
-        _check_words(settings.words)
+        _check_words(settings.agent, settings.words)
     network, asked = settings.one("network"), _read_fields(settings)
     limits, undo, budget = (_record(asked, name) for name in ("limits", "undo", "budget"))
     mounts = (parsers.resolve(request, home, workdir) for request in asked.pop("mounts", ()))
     policy = Policy(
         program=program,
+        agent=settings.agent,
         words=settings.words,
         client=settings.client,
         start=settings.start,
@@ -54,6 +55,9 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
     )
     _check_network(settings, policy)
     _check_kept_names(settings, policy.kept_names)
+    for request in policy.inherit:
+        if request.name in policy.agent.not_inherited:
+            raise ClaudeboxError(f"`{request.origin}`: `{request.name}` is state of the host's client and stays there")
     if not (policy.tier.uplink or policy.tier.listed):
         policy = policy.replace(addresses=())
     if settings.all("scratch_size") and policy.scratch == "disk":
@@ -111,13 +115,13 @@ def _subject(request: Any) -> object:
     return tuple(getattr(request, name) for name in type(request).__annotations__ if name not in rest)
 
 
-def _check_words(words: tuple[str, ...]) -> None:
-    """Refuse what the client cannot do inside, before it fails there with advice for another machine."""
+def _check_words(agent: AgentKind, words: tuple[str, ...]) -> None:
+    """Refuse what the agent cannot do inside, before it fails there with advice for another machine."""
     for number, word in enumerate(words):
         name = word.partition("=")[0]
-        if name in NOT_INSIDE and (not number or name.startswith("-")):
-            why, instead = NOT_INSIDE[name]
-            raise ClaudeboxError(f"`claude {name}` is switched off: {why}", hint=instead)
+        if name in agent.not_inside and (not number or name.startswith("-")):
+            why, instead = agent.not_inside[name]
+            raise ClaudeboxError(f"`{agent.name} {name}` is switched off: {why}", hint=instead)
 
 
 def _undo(asked: dict[str, Any], program: Program) -> UndoRequest | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox.agent.claude import CLOUDS, CREDENTIALS
+from claudebox.agent.claude import CLAUDE
 from claudebox.base.records import Value
 from claudebox.network.tiers import TIERS
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
+    from claudebox.agent.record import AgentKind
     from claudebox.network.tiers import Tier
     from claudebox.settings.layers import Given
 
@@ -172,6 +173,7 @@ class Policy(Value):
 
     program: Program
     words: tuple[str, ...] = ()
+    agent: AgentKind = CLAUDE
     client: str = ""  # the client that an editor names
     network: str = "full"  # the name of a tier
     network_origin: str = "default"
@@ -231,11 +233,12 @@ class Policy(Value):
         """Return whether a credential for the model stays outside: unless the user says otherwise, or names one."""
         named = {request.name for request in self.names if not request.untrusted}
         named |= {constant.name for constant in self.constants if not constant.untrusted}
-        return self.auth == "broker" and not self.command and not named.intersection(CREDENTIALS) and not self.cloud
+        named.intersection_update(self.agent.upstream.credentials)
+        return self.auth == "broker" and not (self.command or named or self.cloud)
 
     @property
     def cloud(self) -> str:
         """Return the variable by which the client inside is told to ask a cloud instead of Anthropic's API."""
         told = {row.name for row in self.names}
         told |= {row.name for row in self.constants if row.value.lower() not in ("", "0", "false", "no", "off")}
-        return next((name for name, *_ in CLOUDS if name in told), "")
+        return next((name for name, *_ in self.agent.upstream.clouds if name in told), "")

@@ -5,7 +5,6 @@ Imported only where there are such settings.
 
 from __future__ import annotations
 
-from claudebox.agent.claude import CREDENTIALS
 from claudebox.base.addresses import read_port
 from claudebox.base.errors import ClaudeboxError
 from claudebox.network.tiers import TIERS
@@ -48,8 +47,6 @@ def read_secret(given: Given) -> SecretRequest:
         raise refusal(given, f"`{name}` is not the name of a variable")
     if name in MADE or name in AUTHORITIES:
         raise refusal(given, f"`{name}` is made by claudebox")
-    if name in CREDENTIALS:
-        raise refusal(given, f"`{name}` is the client's key, which the broker handles by itself")
     if not valid_source(source, ("env", "file", "command")):
         hint = "never write the value itself into a file of settings"
         raise refusal(given, "the value does not come from `env:NAME`, `file:/PATH` or `command:WORDS`", hint)
@@ -125,6 +122,10 @@ def decide_secrets(
     """Return the secrets; a row of a later file replaces one of an earlier file for the same variable."""
     found: dict[str, SecretRequest] = {}
     for secret in map(read_secret, settings.all("secrets")):
+        if secret.env in settings.agent.upstream.credentials:
+            raise ClaudeboxError(
+                f"`{secret.origin}`: `{secret.env}` is the client's key, which the broker handles by itself"
+            )
         other = found.get(secret.env)
         if other is not None and other.origin.rpartition(":")[0] == secret.origin.rpartition(":")[0]:
             raise ClaudeboxError(f"`{secret.origin}`: `{secret.env}` is there twice", hint="name all hosts in one row")

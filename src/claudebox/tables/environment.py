@@ -33,34 +33,6 @@ PASSED: tuple[tuple[str, str, str], ...] = (
         "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "npm_config_registry",
         "NPM_CONFIG_REGISTRY", "YARN_NPM_REGISTRY_SERVER", "GOPROXY", "GOPRIVATE", "GONOPROXY", "GONOSUMDB",
     )),
-    # Of the client: which model, how much, how long; none of them holds a secret.
-    ("ANTHROPIC_MODEL", "the model", ""),
-    ("ANTHROPIC_SMALL_FAST_MODEL", "the model for small things", ""),
-    ("ANTHROPIC_DEFAULT_OPUS_MODEL", "the model that is called so", ""),
-    ("ANTHROPIC_DEFAULT_SONNET_MODEL", "the model that is called so", ""),
-    ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "the model that is called so", ""),
-    ("CLAUDE_CODE_SUBAGENT_MODEL", "the model of subagents", ""),
-    ("CLAUDE_CODE_EFFORT_LEVEL", "how much the model thinks", ""),
-    ("MAX_THINKING_TOKENS", "how much the model thinks", "number"),
-    ("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "how much the model answers", "number"),
-    ("MAX_MCP_OUTPUT_TOKENS", "how much a server may answer", "number"),
-    ("CLAUDE_CODE_FILE_READ_MAX_OUTPUT_TOKENS", "how much of a file is read at once", "number"),
-    ("CLAUDE_CODE_AUTO_COMPACT_WINDOW", "when a conversation is summed up", "number"),
-    ("BASH_DEFAULT_TIMEOUT_MS", "how long a command may take", "number"),
-    ("BASH_MAX_TIMEOUT_MS", "how long a command may take", "number"),
-    ("BASH_MAX_OUTPUT_LENGTH", "how much of a command's output is read", "number"),
-    ("MCP_TIMEOUT", "how long a server may take to start", "number"),
-    ("MCP_TOOL_TIMEOUT", "how long a server may take to answer", "number"),
-    ("API_TIMEOUT_MS", "how long the model may take to answer", "number"),
-    ("CLAUDE_CODE_MAX_RETRIES", "how often the model is asked again", "number"),
-    ("CLAUDE_CODE_ENTRYPOINT", "what started the client: an editor, for example", ""),
-    ("CLAUDE_CODE_DISABLE_TERMINAL_TITLE", "no title of the terminal wanted", ""),
-    ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "no traffic wanted but for the model", ""),
-    ("DISABLE_TELEMETRY", "no telemetry wanted", ""),
-    ("DISABLE_ERROR_REPORTING", "no reports of errors wanted", ""),
-    ("DISABLE_COST_WARNINGS", "no warnings about costs wanted", ""),
-    ("DISABLE_PROMPT_CACHING", "no caching of prompts wanted", ""),
-    ("DISABLE_AUTO_COMPACT", "no summing up wanted", ""),
     ("DO_NOT_TRACK", "no telemetry wanted", ""),
 )  # fmt: skip
 
@@ -117,10 +89,4 @@ LOADERS = frozenset((
 MADE = frozenset((
     "CLAUDEBOX", "CLAUDE_CONFIG_DIR", "CLAUDE_SECURESTORAGE_CONFIG_DIR", "HOME", "LOGNAME", "NIX_SSL_CERT_FILE", "PATH",
     "SHELL", "SSL_CERT_FILE", "TMPDIR", "USER", "XDG_RUNTIME_DIR",
-))  # fmt: skip
-
-# With a broker these are made here; what a user wants by naming them, the broker does.
-BROKERED = frozenset((
-    "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_UNIX_SOCKET",
-    "CLAUDE_CODE_OAUTH_TOKEN",
 ))  # fmt: skip

@@ -17,12 +17,13 @@ import sys
 import tempfile
 import time
 
-from claudebox.agent import claude
+from claudebox.agent.facts import as_document
 from claudebox.base import syscalls
 from claudebox.base.errors import ClaudeboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from claudebox.agent.record import AgentKind
     from claudebox.host.records import Host
 
 
@@ -75,7 +76,7 @@ class Canaries:
             self.login = os.path.join(self._hidden, "login.json")
             tokens = {"accessToken": self.credential, "refreshToken": self.credential, "expiresAt": 1 << 43}
             with open(self.login, "x", encoding="ascii") as file:
-                json.dump({claude.TOKENS: tokens}, file)
+                json.dump(as_document(tokens), file)
         self._plant_sockets()
         self._child = subprocess.Popen(
             [sys.executable, "-IS", "-c", "import time; time.sleep(600)", self.token], env={"CANARY": self.token},
@@ -181,8 +182,8 @@ def _own_addresses() -> list[str]:
     return [] if address.startswith("127.") else [address]
 
 
-def with_canaries(facts: Host, canaries: Canaries) -> Host:
+def with_canaries(facts: Host, agent: AgentKind, canaries: Canaries) -> Host:
     """Return the same facts with other credentials and values: the user's own have no business in a test."""
-    held = {name: canaries.credential for name in claude.CREDENTIALS if facts.environ.get(name)}
+    held = {name: canaries.credential for name in agent.upstream.credentials if facts.environ.get(name)}
     login = facts.agent.login.replace(path=canaries.login) if facts.agent.login.usable else facts.agent.login
     return facts.replace(environ={**facts.environ, **held}, agent=facts.agent.replace(login=login))

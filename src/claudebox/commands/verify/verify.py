@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from claudebox import session
-from claudebox.agent import claude
 from claudebox.base import console
 from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
@@ -145,7 +144,7 @@ def examine(
             wanted.settings,
             policy,
             {**environ, "CLAUDEBOX_CANARY": canaries.token},
-            pretend=lambda facts: with_canaries(facts, canaries),
+            pretend=lambda facts: with_canaries(facts, policy.agent, canaries),
         )
         plan = _with_probe(planned, canaries)
         prepared = prepare(alter(plan), canaries)
@@ -203,9 +202,9 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         "secrets": canaries.secrets,
         "credential": canaries.credential[::-1] if plan.holds_credential else "",
         "no_credential": "there is no key and no login here, or it enters because you want it to",
-        "broker": claude.API_SOCKET,
-        "placeholder": claude.PLACEHOLDER,
-        "login": f"{claude.LOGIN_INSIDE}/store/.credentials.json" if facts.agent.login.known else "",
+        "broker": plan.policy.agent.upstream.socket,
+        "placeholder": plan.policy.agent.upstream.placeholder,
+        "login": f"{plan.policy.agent.login}/store/.credentials.json" if facts.agent.login.known else "",
         "sockets": canaries.sockets,
         "masked": canaries.masked if masks else "",
         "abstract": canaries.abstract if plan.scoped or not reached else "",

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from claudebox import __version__, session
+from claudebox.agent import facts as agent_facts
 from claudebox.base import console, syscalls
 from claudebox.base.errors import ClaudeboxError, describe_failure
 from claudebox.base.files import Closing
@@ -312,7 +313,7 @@ def _withhold_secrets(result: TaskResult, target: str, environ: dict[str, str]) 
 
 def _secrets(environ: dict[str, str]) -> Iterator[tuple[str, str]]:
     yield from ((name, value) for name, value in environ.items() if looks_secret(name, value))
-    yield from leaks.tokens(f"{machine.current_home(environ)}/.claude/.credentials.json")
+    yield from agent_facts.list_tokens(f"{machine.current_home(environ)}/.claude/.credentials.json")
 
 
 def _verdict(status: int, answer: dict[str, Any], said_last: str, errors: set[int] | None) -> tuple[int, str]:

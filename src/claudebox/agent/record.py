@@ -1,0 +1,61 @@
+"""What claudebox must know of an agent to start it: one row per agent, as `CLAUDE` in `agent/claude.py`."""
+
+from __future__ import annotations
+
+from claudebox.base.records import Value
+
+
+class ModelService(Value):
+    """The model's API, and the credentials that the agent sends there."""
+
+    host: str
+    official: str  # the address that is asked if no other is named
+    base_url: str  # variable: another address
+    credentials: tuple[str, ...]  # variables, in the order in which the agent prefers them; a login comes last
+    login_variable: str  # the one of them that stands for a login
+    certificate: tuple[str, str, str]  # variables: a certificate of the user's own, its key, the key's passphrase
+    headers: str  # variable: further headers, one per line
+    clouds: tuple[tuple[str, str, str], ...]  # variable that chooses another service, its name, what else must enter
+    token_url: str  # where a login is renewed
+    token_client: str  # the agent's public name there
+    tokens: str  # the part of a login file that holds the tokens
+    login_traits: tuple[tuple[str, str], ...]  # fields of it that are no secrets, and the variables to tell them by
+    socket: str  # path inside, of the broker's socket
+    socket_variable: str
+    placeholder: str  # what the agent inside holds instead of a credential
+    nowhere: str  # what it takes for the API's address: it cannot be resolved
+    first_party: str  # variable: behind the broker is the official API
+
+    @property
+    def brokered(self) -> tuple[str, ...]:
+        """Variables that claudebox sets where a broker holds the credential."""
+        return (*self.credentials, self.base_url, self.socket_variable)
+
+
+class AgentKind(Value):
+    """An agent: its program, its words, its files and its API."""
+
+    name: str  # of the program
+    title: str
+    install: str  # the command that installs it
+    places: tuple[str, ...]  # where it is found besides PATH
+    least: tuple[int, ...]  # the oldest version that works
+    tried: tuple[int, ...]  # the newest that was tried
+    program: str  # path inside
+    always: tuple[str, ...]  # arguments of every start
+    printing: frozenset[str]  # arguments that ask for an answer without a conversation
+    subcommands: frozenset[str]  # words that take everything after them (D-01)
+    not_inside: dict[str, tuple[str, str]]  # words that cannot work inside: why, and what to do instead
+    background: dict[str, str]  # words for sessions in the background, and our flags that take their place
+    servers: str  # subcommand for MCP servers, and the name that brings them in with `--inherit`
+    server_lists: frozenset[str]  # what follows it to look at the list or change it
+    servers_file: str  # path inside
+    resume_hint: bytes  # the line before the one that says how to resume
+    directory: str  # of its state, in the home
+    login: str  # directory inside, around the login's own
+    transcripts: str  # in its directory: one directory per working directory, one file per conversation
+    managed: str  # settings of the machine's administrator
+    instructions: str  # read at every start
+    not_inherited: frozenset[str]  # state, caches and logins in its directory: never brought in
+    passed: tuple[tuple[str, str, str], ...]  # variables that pass from the host, as in `tables/environment.py`
+    upstream: ModelService
