@@ -28,7 +28,6 @@ MEETINGS = ("host.gather", "plan.compose", "run.sidecars", "session")
 KNOWN: dict[str, set[str]] = {
     "run.host_guard": {"git.sidecar"},
 }
-CONVERTING = {"settings.domains": {"base.syscalls"}}  # `inet_pton`
 # Functions of `os` that compute and do not look.
 COMPUTING = {
     "fsdecode", "fsencode", "fspath", "path.basename", "path.commonpath", "path.dirname", "path.isabs", "path.join",
@@ -216,7 +215,7 @@ def test_what_decides_reads_nothing(name):
 
 @of_each(DECIDING)
 def test_what_decides_uses_nothing_that_acts(name):
-    acting = {"base.files", "base.state", "base.syscalls", "base.process", "base.trees"} - CONVERTING.get(name, set())
+    acting = {"base.files", "base.state", "base.syscalls", "base.process", "base.trees"}
     assert not own_imports(name) & acting
 
 

@@ -39,14 +39,14 @@ hosts = ["unused.example"]
 
 @pytest.mark.parametrize(("text", "said"), [
     ('allow_domains = ["https://a.example/x"]', "config.toml:1: `allow_domains`: `https://a.example/x` is not"),
-    ('allow_domains = ["10.0.0.1"]', "`10.0.0.1` is not the name of a domain"),
+    ('allow_domains = ["10.0.0.1"]', "`10.0.0.1` is not a domain name"),
     ('allow_domains = "a.example"', "`allow_domains` is a string, and must be an array of strings"),
     ('[domains]\nwork = ["a.example"]', "`domains` is a table, and must be tables with names of your own"),
     ("[domains.work]\n", "`domains.work` needs `hosts`, an array of strings"),
     ("[domains.work]\nhosts = []", "`domains.work` needs `hosts`"),
     ('[domains.work]\nhost = ["a.example"]', "`domains.work` has no `host`; there is `hosts`"),
-    ('[domains.work]\nhosts = ["*"]', "`*` is not the name of a domain"),
-    ('[domains.work]\nhosts = ["github"]', "`github` is not the name of a domain"),
+    ('[domains.work]\nhosts = ["*"]', "`*` is not a domain name"),
+    ('[domains.work]\nhosts = ["github"]', "`github` is not a domain name"),
     ('[domains."a.b"]\nhosts = ["a.example"]', "`a.b` cannot be the name of a group"),
     ("[domains.work]\nhosts = [1]", "has an element that is a number"),
 ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""The arithmetic of prefixes: which address lies where, and what is still to be barred. Looks at nothing."""
+"""Addresses, prefixes, and hosts with ports: parsing and arithmetic."""
 
 from __future__ import annotations
 
@@ -10,34 +10,37 @@ if TYPE_CHECKING:
 
 
 NAT64 = "64:ff9b::/96"  # carries an IPv4 address in its last four bytes
-
-
 Prefix = tuple[bytes, int]  # packed address and length; four bytes are IPv4, sixteen are IPv6
-
-# A route to half of the world that needs no gateway is a VPN's way out, not a neighbourhood.
+# A route without a gateway that is wider than this is a VPN's way to the internet, and not a neighbourhood.
 _SHORTEST = {4: 8, 16: 16}
 
 
+def pack(text: str) -> bytes:
+    """Return the bytes of an address, or nothing if it is none."""
+    try:
+        return parse_prefix(text)[0] if "/" not in text else b""
+    except (OSError, ValueError):
+        return b""
+
+
 def parse_prefix(text: str) -> Prefix:
-    """Return the prefix that a text means."""
+    """Return the prefix that a text names; raise OSError if it names none."""
     address, _, length = text.partition("/")
     packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
     return packed, int(length) if length else len(packed) * 8
 
 
 def show(prefix: Prefix) -> str:
-    """Return the text of a prefix."""
     packed, length = prefix
     return f"{socket.inet_ntop(socket.AF_INET6 if len(packed) == 16 else socket.AF_INET, packed)}/{length}"
 
 
 def network(packed: bytes, length: int) -> Prefix:
-    """Return the prefix in which an address lies."""
+    """Return the prefix of this length in which an address lies."""
     return (int.from_bytes(packed, "big") & _mask(len(packed), length)).to_bytes(len(packed), "big"), length
 
 
 def netmask(prefix: Prefix) -> bytes:
-    """Return the mask of a prefix."""
     return _mask(len(prefix[0]), prefix[1]).to_bytes(len(prefix[0]), "big")
 
 
@@ -47,7 +50,7 @@ def _mask(size: int, length: int) -> int:
 
 
 def covers(outer: Prefix, inner: Prefix) -> bool:
-    """Return whether every address of one prefix lies in another."""
+    """Return whether every address of `inner` lies in `outer`."""
     return len(outer[0]) == len(inner[0]) and outer[1] <= inner[1] and network(inner[0], outer[1]) == outer
 
 
@@ -57,14 +60,14 @@ def embedded(prefix: Prefix) -> Prefix:
 
 
 def neighbourhood(prefix: Prefix) -> bool:
-    """Return whether a prefix that the host reaches without a gateway is small enough to be its surroundings."""
+    """Return whether a prefix that the host reaches without a gateway is small enough to be its neighbourhood."""
     return prefix[1] >= _SHORTEST[len(prefix[0])]
 
 
 def wanting(found: set[Prefix], known: set[Prefix], ranges: Ranges, *, own: bool = False) -> list[Prefix]:
-    """Return what of the prefixes found is neither barred by the plan nor by one already known, shortest first.
+    """Return the prefixes found that neither the plan nor a known one bars yet, shortest first.
 
-    Addresses of the host's own are barred in front of what a user has opened, the others behind that.
+    The host's own addresses are barred in front of what a user has opened, the others behind that.
     """
     fixed = [parse_prefix(row.prefix) for row in ranges.barred if row.always or not own or not ranges.opened]
     opened = [parse_prefix(text) for text in (*ranges.open6, *(row.prefix for row in ranges.opened if own))]
@@ -77,17 +80,14 @@ def wanting(found: set[Prefix], known: set[Prefix], ranges: Ranges, *, own: bool
     return kept
 
 
-# Hosts and ports as people write them.
-
-
 def read_port(text: str) -> int:
-    """Return a port, or 0 where the text is none."""
+    """Return a port, or 0 if the text is none."""
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
     return number if number < 65536 else 0
 
 
 def split_place(text: str) -> tuple[str, str | None]:
-    """Return host and port of `HOST[:PORT]`; IPv6 with a port stands in brackets. No host: it is malformed."""
+    """Return host and port of `HOST[:PORT]`, IPv6 with a port in brackets; no host if it is malformed."""
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or rest[:1] not in ("", ":"):

@@ -90,7 +90,7 @@ def permitting(line: Line) -> str:
     host, port, rule = str(line.get("host", "")), _number(line.get("port")), line.get("rule")
     if line.get("kind") != "decision" or line.get("verdict") != "denied":
         return ""
-    if line.get("service") == "inet":
+    if line.get("service") == "filter":
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         flags = {"lan": f"--allow-address {place}", "machine": f"--allow-host-port {port}"}
         return console.clean(flags.get(str(rule), ""))

@@ -1,8 +1,8 @@
-"""What is barred → the rules as nf_tables understands them over netlink. Pure: bytes in, bytes out.
+"""The packet filter of a sandbox: rules of nf_tables, put in force over netlink, and read back.
 
 An output hook sees every packet after its address was decided, whatever an unprivileged program does to routes with
 SO_BINDTODEVICE or IP_PKTINFO. The chains `machine` and `near` hold the addresses of the host and its neighbourhood, and
-grow while the sandbox runs; what a user has opened stands between the two. What is refused is kept in a set.
+grow while the sandbox runs; what a user has opened stands between the two. Refused addresses are kept in a set.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from sys import byteorder
 from claudebox.base import addresses
 from claudebox.base.records import Value
 from claudebox.base.syscalls import socket
+from claudebox.network import netlink
+from claudebox.network.netlink import attribute, attributes, nest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from claudebox.base.addresses import Prefix
     from claudebox.network.records import Ranges
 
 
-TABLE = "claudebox"
+_TABLE = "claudebox"
 OUT, MACHINE, NEAR, REFUSE = "out", "machine", "near", "refuse"
-REFUSED = "refused"  # a set of address and port
-MOST_REFUSED = 512
+_REFUSED = "refused"  # a set of address and port
+_MOST_REFUSED = 512
 FAMILIES = (socket.AF_INET, socket.AF_INET6)
-DNS_PORT = 53
+_DNS_PORT = 53
 
 # linux/netfilter/nfnetlink.h and nf_tables.h
-SUBSYSTEM = 10
-NEW_TABLE, NEW_CHAIN, GET_CHAIN, NEW_RULE, GET_RULE, NEW_SET, GET_ELEMENTS = 0, 3, 4, 6, 7, 9, 13
+_SUBSYSTEM = 10
+_NEW_TABLE, _NEW_CHAIN, _GET_CHAIN, _NEW_RULE, _GET_RULE, _NEW_SET, _GET_ELEMENTS = 0, 3, 4, 6, 7, 9, 13
 _BATCH_BEGIN, _BATCH_END = 16, 17
-_REQUEST, _ACK, _CREATE, _APPEND = 0x1, 0x4, 0x400, 0x800
-_NESTED = 0x8000
 _OUTPUT_HOOK, _DROP, _ACCEPT = 3, 0, 1
-_BEFORE_ROUTING = -100  # the priority of those who change where a packet goes
+_BEFORE_ROUTING = -100  # the priority of destination NAT
 _JUMP, _GOTO = -3, -4
 _META_OIF, _META_L4PROTO = 5, 16
 _NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
@@ -51,15 +51,12 @@ _LOOPBACK = 1  # index of `lo` in every network namespace
 
 
 class Chain(Value):
-    """A chain; a hooked one sees every packet that leaves, and drops what its rules do not decide.
-
-    One that leads elsewhere sees the first packet of every connection, and leaves the others alone.
-    """
+    """A chain of our table."""
 
     family: int
     name: str
-    hooked: bool = False
-    leading: bool = False
+    hooked: bool = False  # it sees every packet that leaves, and drops what its rules do not decide
+    redirecting: bool = False  # it sees the first packet of every connection
 
 
 class Rule(Value):
@@ -71,7 +68,7 @@ class Rule(Value):
 
 
 def chains(families: Iterable[int]) -> tuple[Chain, ...]:
-    """Return the chains, those first that others lead to."""
+    """Return the chains; those that are jumped to come first."""
     return tuple(Chain(family, name, name == OUT) for family in families for name in (REFUSE, MACHINE, NEAR, OUT))
 
 
@@ -89,7 +86,7 @@ def fixed(ranges: Ranges, forwarder: str, families: Iterable[int]) -> Iterator[R
         yield out(_meta(_META_OIF), _equals(_LOOPBACK.to_bytes(4, byteorder)), _verdict(_ACCEPT))
         if len(dns[0]) == size:
             for protocol in (_UDP, _TCP):
-                port = (_payload(_TRANSPORT_HEADER, 2, 2), _equals(DNS_PORT.to_bytes(2, "big")))
+                port = (_payload(_TRANSPORT_HEADER, 2, 2), _equals(_DNS_PORT.to_bytes(2, "big")))
                 yield out(*_destination(dns), *_protocol(protocol), *port, _verdict(_ACCEPT))
         if family == socket.AF_INET6:
             for kind in _SOLICITATIONS:
@@ -124,11 +121,11 @@ def _closed(ranges: Ranges, family: int, *, always: bool) -> Iterator[Rule]:
         yield Rule(family, OUT, (*_destination(wide), _verdict(_GOTO, REFUSE)))
 
 
-def leading_to_port(prefix: Prefix, port: int, chain: str) -> Rule:
-    """Return the rule that leads every connection to these addresses to a port of the loopback."""
-    load = _expression("immediate", attribute(1, _number(1)), _nest(2, attribute(1, port.to_bytes(2, "big"))))
-    redirect = _expression("redir", attribute(1, _number(1)))
-    return Rule(socket.AF_INET, chain, (*_destination(prefix), *_protocol(_TCP), load, redirect))
+def redirect(prefix: Prefix, port: int, chain: str) -> Rule:
+    """Return the rule that redirects every TCP connection to these addresses to a port of the loopback."""
+    load = _expression("immediate", attribute(1, _number(1)), nest(2, attribute(1, port.to_bytes(2, "big"))))
+    to_port = _expression("redir", attribute(1, _number(1)))
+    return Rule(socket.AF_INET, chain, (*_destination(prefix), *_protocol(_TCP), load, to_port))
 
 
 def machine(prefixes: Iterable[Prefix], families: Iterable[int], chain: str) -> Iterator[Rule]:
@@ -142,19 +139,53 @@ def machine(prefixes: Iterable[Prefix], families: Iterable[int], chain: str) -> 
 
 
 def recording(families: Iterable[int]) -> Iterator[Rule]:
-    """Yield the rules that keep what is refused; they come first in their chain, and decide nothing."""
+    """Yield the rules that keep what is refused, for the front of their chain; they decide nothing."""
     for family in families:
         size, second = _REFUSED_KEY[family]
         key = (_payload(_NETWORK_HEADER, 16 if size == 4 else 24, size), _payload(_TRANSPORT_HEADER, 2, 2, second))
-        # In the order in which the kernel tells them again.
-        keep = _expression("dynset", attribute(4, _number(1)), attribute(3, _number(0)), attribute(1, _name(REFUSED)))
+        keep = _expression("dynset", attribute(1, _name(_REFUSED)), attribute(3, _number(0)), attribute(4, _number(1)))
         for protocol in (_TCP, _UDP):
             yield Rule(family, REFUSE, (*_protocol(protocol), *key, keep))
 
 
-def refused(elements: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Yield address and port, from what the kernel tells of the set."""
-    for body in elements:
+# Putting rules in force.
+
+
+def install(channel: socket.socket, new_chains: Sequence[Chain], rules: Sequence[Rule]) -> None:
+    """Put chains and rules in force, all or nothing, and read them back; raise OSError if that fails."""
+    families = tuple(dict.fromkeys(chain.family for chain in new_chains))
+    messages = [_message(_NEW_TABLE, family, attribute(1, _name(_TABLE))) for family in families]
+    messages += [_message(_NEW_CHAIN, chain.family, described(chain)) for chain in new_chains]
+    _transact(channel, [*messages, *(_rule_message(rule, netlink.APPEND) for rule in rules)])
+    for chain in new_chains:
+        sent = [expressions(rule) for rule in rules if (rule.family, rule.chain) == (chain.family, chain.name)]
+        found = [body for body in _list(channel, _GET_RULE, chain.family) if _chain_of(body) == chain.name]
+        if len(sent) != len(found) or not all(map(holds, sent, found)):
+            raise OSError(f"the kernel does not hold the rules that it was given (chain `{chain.name}`)")
+        if not any(holds(described(chain), body) for body in _list(channel, _GET_CHAIN, chain.family)):
+            raise OSError(f"the kernel does not hold the chain `{chain.name}` that it was given")
+
+
+def add(channel: socket.socket, rules: Iterable[Rule]) -> None:
+    """Append rules to chains that are in force."""
+    _transact(channel, [_rule_message(rule, netlink.APPEND) for rule in rules])
+
+
+def record(channel: socket.socket, families: Iterable[int]) -> None:
+    """Have the kernel keep what is refused; raise OSError if it has no dynamic sets."""
+    messages = []
+    for family in families:
+        numbers = ((3, _CHANGED_BY_RULES), (5, _REFUSED_KEY[family][0] + 4), (10, 1))
+        body = attribute(1, _name(_TABLE)) + attribute(2, _name(_REFUSED))
+        body += b"".join(attribute(kind, _number(value)) for kind, value in numbers)
+        messages.append(_message(_NEW_SET, family, body + nest(9, attribute(1, _number(_MOST_REFUSED)))))
+        messages += [_rule_message(rule, 0) for rule in recording((family,))]
+    _transact(channel, messages)
+
+
+def refused(channel: socket.socket, families: Iterable[int]) -> Iterator[tuple[bytes, int]]:
+    """Yield address and port of what was refused since the set was made."""
+    for body in (body for family in families for body in _list(channel, _GET_ELEMENTS, family)):
         for _, _, element in (row for kind, _, rows in attributes(body) if kind == 3 for row in attributes(rows)):
             parts = {kind: value for kind, _, value in attributes(element)}
             key = next((value for kind, _, value in attributes(parts.get(1, b"")) if kind == 1), b"")
@@ -162,45 +193,54 @@ def refused(elements: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
                 yield key[:-4], int.from_bytes(key[-4:-2], "big")
 
 
-def batch(
-    families: Iterable[int], new_chains: Iterable[Chain], rules: Iterable[Rule], sets: Iterable[int] = ()
-) -> tuple[bytes, int]:
-    """Return one transaction, all or nothing, and how many acknowledgements it will bring; `sets` are families."""
-    messages = [_message(NEW_TABLE, family, attribute(1, _name(TABLE)), flags=_CREATE) for family in families]
-    for family in sets:
-        numbers = ((3, _CHANGED_BY_RULES), (5, _REFUSED_KEY[family][0] + 4), (10, 1))
-        body = b"".join(attribute(kind, _number(value)) for kind, value in numbers)
-        body += _nest(9, attribute(1, _number(MOST_REFUSED)))
-        names = attribute(1, _name(TABLE)) + attribute(2, _name(REFUSED))
-        messages.append(_message(NEW_SET, family, names + body, flags=_CREATE))
-    messages += [_message(NEW_CHAIN, chain.family, described(chain), flags=_CREATE) for chain in new_chains]
-    for rule in rules:
-        body = attribute(1, _name(TABLE)) + attribute(2, _name(rule.chain)) + expressions(rule)
-        messages.append(_message(NEW_RULE, rule.family, body, flags=_CREATE | _APPEND))
-    begin, end = (header(kind, _REQUEST, bytes(3) + bytes([SUBSYSTEM])) for kind in (_BATCH_BEGIN, _BATCH_END))
-    return b"".join((begin, *messages, end)), len(messages)
+def _transact(channel: socket.socket, messages: list[bytes]) -> None:
+    """Send messages as one transaction."""
+    begin, end = (
+        netlink.header(kind, netlink.REQUEST, bytes(3) + bytes([_SUBSYSTEM])) for kind in (_BATCH_BEGIN, _BATCH_END)
+    )
+    netlink.transact(channel, b"".join((begin, *messages, end)), len(messages))
+
+
+def _list(channel: socket.socket, kind: int, family: int) -> list[bytes]:
+    """Return what our table holds of a kind, as attributes."""
+    body = bytes([family, 0, 0, 0])
+    if kind != _GET_CHAIN:  # which takes no table
+        body += attribute(1, _name(_TABLE))
+    if kind == _GET_ELEMENTS:
+        body += attribute(2, _name(_REFUSED))
+    return [answer[4:] for _, answer in netlink.dump(channel, _SUBSYSTEM << 8 | kind, body)]
+
+
+def _rule_message(rule: Rule, flags: int) -> bytes:
+    body = attribute(1, _name(_TABLE)) + attribute(2, _name(rule.chain)) + expressions(rule)
+    return _message(_NEW_RULE, rule.family, body, flags)
+
+
+def _message(kind: int, family: int, body: bytes, flags: int = 0) -> bytes:
+    flags |= netlink.REQUEST | netlink.ACK | netlink.CREATE
+    return netlink.header(_SUBSYSTEM << 8 | kind, flags, bytes([family, 0, 0, 0]) + body)
 
 
 def described(chain: Chain) -> bytes:
     """Return the attributes of a chain, as they are sent and as they must come back."""
-    body = attribute(1, _name(TABLE)) + attribute(3, _name(chain.name))
-    if chain.leading:
-        body += _nest(4, attribute(1, _number(_OUTPUT_HOOK)), attribute(2, _number(_BEFORE_ROUTING)))
+    body = attribute(1, _name(_TABLE)) + attribute(3, _name(chain.name))
+    if chain.redirecting:
+        body += nest(4, attribute(1, _number(_OUTPUT_HOOK)), attribute(2, _number(_BEFORE_ROUTING)))
         return body + attribute(5, _number(_ACCEPT)) + attribute(7, _name("nat"))
     if not chain.hooked:
         return body
-    body += _nest(4, attribute(1, _number(_OUTPUT_HOOK)), attribute(2, _number(0)))
+    body += nest(4, attribute(1, _number(_OUTPUT_HOOK)), attribute(2, _number(0)))
     return body + attribute(5, _number(_DROP)) + attribute(7, _name("filter"))
 
 
-def chain_of(body: bytes) -> str:
-    """Return the name of the chain in which a rule stands that the kernel described."""
+def _chain_of(body: bytes) -> str:
+    """Return the name of the chain of a rule, as the kernel describes it."""
     return next((value.rstrip(b"\0").decode() for kind, _, value in attributes(body) if kind == 2), "")
 
 
 def expressions(rule: Rule) -> bytes:
     """Return the list of expressions of a rule, as it is sent and as it must come back."""
-    return _nest(4, *(_nest(1, expression) for expression in rule.expressions))
+    return nest(4, *(nest(1, expression) for expression in rule.expressions))
 
 
 def holds(sent: bytes, returned: bytes) -> bool:
@@ -217,35 +257,7 @@ def holds(sent: bytes, returned: bytes) -> bool:
     return True
 
 
-def attributes(data: bytes) -> Iterator[tuple[int, bool, bytes]]:
-    """Yield type, whether it contains others, and value of each attribute."""
-    while len(data) >= 4:
-        length = int.from_bytes(data[:2], byteorder)
-        kind = int.from_bytes(data[2:4], byteorder)
-        if length < 4:
-            return
-        yield kind & 0x3FFF, bool(kind & _NESTED), data[4:length]
-        data = data[(length + 3) & ~3 :]
-
-
-def attribute(kind: int, value: bytes) -> bytes:
-    """Return one attribute, padded."""
-    head = (4 + len(value)).to_bytes(2, byteorder) + kind.to_bytes(2, byteorder)
-    return head + value + bytes(-len(value) % 4)
-
-
-def header(kind: int, flags: int, body: bytes) -> bytes:
-    """Return a netlink message."""
-    length = (16 + len(body)).to_bytes(4, byteorder)
-    return length + kind.to_bytes(2, byteorder) + flags.to_bytes(2, byteorder) + bytes(8) + body
-
-
-def _message(kind: int, family: int, body: bytes, *, flags: int) -> bytes:
-    return header(SUBSYSTEM << 8 | kind, _REQUEST | _ACK | flags, bytes([family, 0, 0, 0]) + body)
-
-
-def _nest(kind: int, *parts: bytes) -> bytes:
-    return attribute(kind | _NESTED, b"".join(parts))
+# Attributes and expressions.
 
 
 def _number(value: int) -> bytes:
@@ -257,7 +269,7 @@ def _name(text: str) -> bytes:
 
 
 def _expression(name: str, *parts: bytes) -> bytes:
-    return attribute(1, _name(name)) + _nest(2, *parts)
+    return attribute(1, _name(name)) + nest(2, *parts)
 
 
 def _payload(base: int, offset: int, length: int, register: int = 1) -> bytes:
@@ -270,7 +282,7 @@ def _meta(key: int) -> bytes:
 
 
 def _equals(value: bytes) -> bytes:
-    return _expression("cmp", attribute(1, _number(1)), attribute(2, _number(0)), _nest(3, attribute(1, value)))
+    return _expression("cmp", attribute(1, _number(1)), attribute(2, _number(0)), nest(3, attribute(1, value)))
 
 
 def _protocol(number: int) -> tuple[bytes, ...]:
@@ -286,13 +298,13 @@ def _destination(prefix: Prefix) -> tuple[bytes, ...]:
     if length == size * 8:
         return load, _equals(packed)
     registers = attribute(1, _number(1)) + attribute(2, _number(1)) + attribute(3, _number(size))
-    mask = _nest(4, attribute(1, addresses.netmask(prefix))) + _nest(5, attribute(1, bytes(size)))
+    mask = nest(4, attribute(1, addresses.netmask(prefix))) + nest(5, attribute(1, bytes(size)))
     return load, _expression("bitwise", registers + mask), _equals(packed)
 
 
 def _verdict(code: int, chain: str = "") -> bytes:
     target = attribute(2, _name(chain)) if chain else b""
-    return _expression("immediate", attribute(1, _number(0)), _nest(2, _nest(2, attribute(1, _number(code)) + target)))
+    return _expression("immediate", attribute(1, _number(0)), nest(2, nest(2, attribute(1, _number(code)) + target)))
 
 
 def _reject(kind: int, code: int | None = None) -> bytes:

@@ -1,6 +1,6 @@
-"""From the gate's "ready" to the launcher's "go": rules first, then the uplink, then the relays; and their end.
+"""The network of a sandbox beside it: netns holder, uplink and relays, from the gate's "ready" to the end.
 
-Everything here either works or raises; whatever was started by then is ended again. See `netns` for who holds whom.
+Everything here either works or raises; whatever was started by then is ended again. `netns` is the holder.
 """
 
 from __future__ import annotations
@@ -24,19 +24,17 @@ if TYPE_CHECKING:
     from claudebox.network.records import Link
 
 
-_PATIENCE = 10.0  # seconds for an uplink to get ready
-_NETNS_PATIENCE = 10.0
-_END_PATIENCE = 1.0  # for the holder to tell what it has refused
-_BACKLOG = 128
+_PATIENCE = 10.0  # seconds for uplink and holder to get ready
+_END_PATIENCE = 1.0  # seconds for the holder to report what was refused
 _LAST_WORDS = 2048
 _HINT = "run `claudebox --check`; or try the other program with `--uplink`"
 
 
 class NetworkSidecar(Sidecar):
-    """The network of one sandbox, as far as it needs processes of ours."""
+    """The processes of ours that connect one sandbox."""
 
     def __init__(self, link: Link) -> None:
-        """Take the ports of the host that are to be published, so that a clash shows before anything starts."""
+        """Open the published ports of the host, so that a clash shows before anything starts."""
         self._link = link
         self._published = [(listener, port) for port in link.published for listener in _listen(port)]
         self._control: socket.socket | None = None
@@ -48,13 +46,13 @@ class NetworkSidecar(Sidecar):
         self._served: list[tuple[str, int]] = []
 
     def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Start the netns holder, which gathers what it needs while bwrap builds the sandbox."""
+        """Start the netns holder, which prepares while bwrap builds the sandbox."""
         self._log = dict(files).get("log", -1)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        self._life, held = os.pipe2(os.O_CLOEXEC)  # the other end is the netns holder's alone, and ends with it
+        self._life, held = os.pipe2(os.O_CLOEXEC)  # the holder alone keeps the other end, which closes with it
         listeners = [(listener.fileno(), port) for listener, port in self._published]
         self._netns_pid = process.fork(
-            lambda: netns.watch_over(self._link, theirs, listeners),
+            lambda: netns.run_holder(self._link, theirs, listeners),
             (theirs.fileno(), held, *(number for number, _ in listeners)),
         )
         self._children.append(self._netns_pid)
@@ -64,14 +62,14 @@ class NetworkSidecar(Sidecar):
             listener.close()
 
     def attach(self, payload: int) -> None:
-        """Connect the sandbox whose gate is this process; raise if anything is not as it should be."""
+        """Connect the sandbox whose gate is this process, or raise."""
         self._tell(str(payload).encode())
         word, descriptors = self._receive(netns.READY)
         served = len(descriptors) - len(self._link.served)
         names = (row.name for row in self._link.served)
         self._served = list(zip(names, descriptors[served:], strict=True))
         if word.endswith(netns.NO_REDIRECT):
-            self._renounce()
+            self._drop_redirected()
         self._relay(descriptors[:served])
         if self._link.program:
             self._start(ipv6=word.endswith(b" 6"))
@@ -80,8 +78,8 @@ class NetworkSidecar(Sidecar):
         if self._uplink and _ended(self._uplink):
             raise self._broken("ended at once")
 
-    def _renounce(self) -> None:
-        """Close what nobody can be led to: asked for a name there, programs shall fail at once."""
+    def _drop_redirected(self) -> None:
+        """Close the listeners that need redirected connections, so that programs fail at once there."""
         from claudebox.base import console
 
         unused = {row.name for row in self._link.served if row.redirected}
@@ -90,12 +88,12 @@ class NetworkSidecar(Sidecar):
                 os.close(descriptor)
         self._served = [row for row in self._served if row[0] not in unused]
         console.warn(
-            "this kernel cannot lead connections to the proxy (nf_tables with `redirect`): only programs that honour "
-            "HTTPS_PROXY reach the domains that are listed"
+            "this kernel cannot redirect connections to the proxy (nf_tables with `redirect`): only programs that "
+            "honour HTTPS_PROXY reach the domains that are listed"
         )
 
     def hand_over(self) -> list[tuple[str, int]]:
-        """Return the listeners inside that the broker serves, by name; whoever takes them closes them."""
+        """Return the listeners inside that the broker serves, by name; the caller closes them."""
         served, self._served = self._served, []
         return served
 
@@ -103,13 +101,13 @@ class NetworkSidecar(Sidecar):
         assert self._control is not None  # noqa: S101 - for the type checker
         try:
             self._control.send(word)
-        except OSError:  # it has ended; what it said before tells why
+        except OSError:  # it has ended; its last message tells why
             return
 
     def _receive(self, wanted: bytes) -> tuple[bytes, list[int]]:
-        """Return the netns holder's word and the listeners that came with it."""
+        """Return the holder's message and the listeners that came with it."""
         assert self._control is not None  # noqa: S101
-        self._control.settimeout(_NETNS_PATIENCE)
+        self._control.settimeout(_PATIENCE)
         try:
             word, ancillary, _, _ = self._control.recvmsg(4096, 4096)
         except TimeoutError:
@@ -127,7 +125,7 @@ class NetworkSidecar(Sidecar):
         return word, found
 
     def _relay(self, descriptors: list[int]) -> None:
-        """Serve the listeners from inside, in this network: that is where the ports are that they stand for."""
+        """Start the relay from listeners inside to the ports of the host's loopback."""
         if not descriptors:
             return
 
@@ -150,7 +148,7 @@ class NetworkSidecar(Sidecar):
 
     def _start(self, *, ipv6: bool) -> None:
         link = self._link
-        # What it complains about is kept without being read: it must neither block on it nor fill the memory.
+        # Its stderr is kept unread in a pipe: it must neither block nor fill the memory.
         self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         with Closing(words):
             if link.program == "pasta":
@@ -182,7 +180,7 @@ class NetworkSidecar(Sidecar):
             os.rmdir(directory)
 
     def _await(self, ready: int, said: Callable[[], bool]) -> None:
-        """Wait until the uplink says that packets flow, or ends, or takes too long."""
+        """Wait until the uplink reports that packets flow; raise if it ends or takes too long."""
         with Closing(os.pidfd_open(self._uplink)) as ended:
             signs = select.select([ready, ended], [], [], _PATIENCE)[0]
         if not signs:
@@ -195,7 +193,7 @@ class NetworkSidecar(Sidecar):
         return ClaudeboxError(f"the uplink `{self._link.path}` {what}" + (f": {said}" if said else ""), hint=_HINT)
 
     def tend(self) -> None:
-        """Look after the processes, since one of ours may have ended: nothing carries packets without the holder."""
+        """End everything if the holder has ended: nothing carries packets without it."""
         if not self._children:
             return
         if _ended(self._netns_pid):
@@ -206,7 +204,7 @@ class NetworkSidecar(Sidecar):
             self._lost = True
 
     def finish(self) -> tuple[str, ...]:
-        """End every process that was started, and return what the user should know."""
+        """End every process, and return what the user should know."""
         self.tend()
         notes = self._refused()
         for child in reversed(self._children):
@@ -216,7 +214,7 @@ class NetworkSidecar(Sidecar):
                 end = f"status {status}, {said}" if said else f"status {status}"
                 notes += (f"the uplink ended during the session ({end}); from then on the sandbox had no network",)
             if child == self._netns_pid and status not in (None, 0):
-                notes += (f"the process that watches over the network ended (status {status}), and the uplink with it",)
+                notes += (f"the process that holds the packet filter ended (status {status}), and the uplink with it",)
         self._children.clear()
         for _, descriptor in self.hand_over():
             os.close(descriptor)
@@ -231,10 +229,10 @@ class NetworkSidecar(Sidecar):
         return notes
 
     def _refused(self) -> tuple[str, ...]:
-        """Return what the user should know of connections that were refused; each is written to the log."""
+        """Log the connections that were refused, and return what the user should know of them."""
         if not self._uplink or self._control is None:
             return ()
-        self._tell(b"end")
+        self._tell(netns.END)
         self._control.settimeout(_END_PATIENCE)
         try:
             word = self._control.recv(1 << 16)
@@ -254,25 +252,10 @@ def _ended(child: int) -> bool:
 
 
 def _listen(port: int) -> list[socket.socket]:
-    """Open a port of the host's loopback, in both families where there are both."""
-    made: list[socket.socket] = []
-    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
-        try:
-            listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-        except OSError:
-            continue
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.bind((address, port))
-            listener.listen(_BACKLOG)
-        except OSError as error:
-            if made and error.errno == 99:  # EADDRNOTAVAIL: a host without IPv6
-                continue
-            raise _taken(port, error) from None
-        made.append(listener)
-    return made
+    try:
+        return netns.listen_on_loopback(port)
+    except OSError as error:
+        raise _taken(port, error) from None
 
 
 def _taken(port: int, error: OSError) -> ClaudeboxError:
@@ -308,15 +291,15 @@ def _hint(said: str) -> str:
     return _HINT
 
 
-# What the rules of tier `inet` have refused: for the log, and for the user with the flag that would permit it.
+# What the packet filter of tier `inet` has refused: for the log, and for the user with the flag that would permit it.
 
 
 _SHOWN = 5
-_NOISE = ("224.", "239.", "255.", "ff0")  # multicast and broadcast: programs that look for printers
+_NOISE = ("224.", "239.", "255.", "ff0")  # multicast and broadcast: discovery of printers and the like
 
 
 class Refusal(Value):
-    """One address and port that was wanted."""
+    """An address and port that was refused."""
 
     address: str
     port: int
@@ -324,12 +307,11 @@ class Refusal(Value):
 
     @property
     def place(self) -> str:
-        """Return it as `--allow-address` takes it."""
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
 
 def read_rows(rows: Iterable[str]) -> list[Refusal]:
-    """Return what the netns holder saw refused, in order."""
+    """Return what the holder saw refused, in order."""
     found = []
     for row in rows:
         address, port, kind = row.split(" ")
@@ -339,10 +321,10 @@ def read_rows(rows: Iterable[str]) -> list[Refusal]:
 
 
 def record(found: Iterable[Refusal], log: int) -> None:
-    """Write each to the log of the session, as the broker writes its decisions."""
+    """Write each to the session log, as the broker writes its decisions."""
     for refusal in found if log >= 0 else ():
         line = (
-            f'{{"time": {time.time():.3f}, "kind": "decision", "service": "inet", "host": "{refusal.address}", '
+            f'{{"time": {time.time():.3f}, "kind": "decision", "service": "filter", "host": "{refusal.address}", '
             f'"port": {refusal.port}, "verdict": "denied", "rule": "{refusal.kind}"}}\n'
         )
         try:
@@ -366,5 +348,4 @@ def describe(found: Iterable[Refusal]) -> Iterator[str]:
 
 
 def permitting(refusal: Refusal) -> str:
-    """Return the flag that would permit it."""
     return f"--allow-host-port {refusal.port}" if refusal.kind == "machine" else f"--allow-address {refusal.place}"

@@ -1,8 +1,7 @@
-"""Bytes from one socket to another, inside the kernel: the engine of the proxy, and of the relay for single ports.
+"""Bytes from one socket to another inside the kernel (splice): the broker's tunnels, and the relay for single ports.
 
-The relay leads from the loopback of host or sandbox to that of the other. Its listeners belong to one network and it
-runs in the other, so it needs no privilege and opens nothing but those ports. Bytes go through pipes and are never
-looked at.
+The relay leads from the loopback of the host to that of the sandbox or back. Its listeners belong to one network and it
+runs in the other, so it needs no privilege and opens nothing but those ports.
 """
 
 from __future__ import annotations
@@ -23,11 +22,12 @@ if TYPE_CHECKING:
 
 _LOOPBACKS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _CHUNK = 1 << 19
-# Who moves much gets a wider pipe, which halves the work; few at a time, since the kernel allows a user only so many
-# pages of pipes, and gives narrow ones to everything else of theirs beyond that.
-_BUSY, _WIDE_AT_MOST = 1 << 20, 16
+# Busy connections get a wider pipe, which halves the work; few at a time, because the kernel limits the pages of pipes
+# of a user, and beyond that gives narrow pipes to all of their programs.
+_BUSY = 1 << 20
+_wide_pipes = [None] * 16  # one taken by each wide pipe; list.pop and list.append are safe between threads
 _SET_PIPE_SIZE = 1031
-_TURNS = 8  # how many pieces one connection may move before others have their turn
+_TURNS = 8  # pieces that one connection moves before others have their turn
 _DESCRIPTORS_EACH = 6
 _SPARE = 32
 _PAUSE = 0.02  # seconds
@@ -39,7 +39,7 @@ _LINGER = (1).to_bytes(4, "little") + bytes(4)
 
 
 def serve(listeners: list[tuple[int, int]]) -> None:
-    """Serve these listeners, each with the port of our own loopback that it stands for, until somebody kills us."""
+    """Relay these listeners, each to a port of our own loopback, until we are killed."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     _Relay(listeners).run()
 
@@ -47,17 +47,15 @@ def serve(listeners: list[tuple[int, int]]) -> None:
 class Way:
     """One direction of a connection."""
 
-    _wide_now = 0
-
     def __init__(self, source: socket.socket, sink: socket.socket, limit: int | None = None) -> None:
         self.source, self.sink = source, sink
-        self.left = limit  # bytes that may still pass; None: whatever comes
+        self.left = limit  # bytes that may still pass; None: no limit
         self.exit, self.entry = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.held = self.moved = 0
         self.ended = self.closed = self._wide = False
 
     def move(self) -> bool:
-        """Move one piece if possible; tell whether anything happened."""
+        """Move one piece if possible; return whether anything happened."""
         happened = False
         if not self.ended and self.held < _CHUNK:
             count = self._take()
@@ -72,7 +70,7 @@ class Way:
                 self.held -= count
                 self.moved += count
                 happened = True
-                if self.moved >= _BUSY and not self._wide and Way._wide_now < _WIDE_AT_MOST:
+                if self.moved >= _BUSY and not self._wide:
                     self._widen()
         if self.ended and not self.held and not self.closed:
             self.closed = True
@@ -80,7 +78,7 @@ class Way:
         return happened
 
     def _take(self) -> int | None:
-        """Take up what came; where no more may pass, only look whether it has ended."""
+        """Read into the pipe; once the limit is reached, only check whether the source has ended."""
         if self.left == 0:
             try:
                 return None if self.source.recv(1, socket.MSG_PEEK) else 0
@@ -97,16 +95,19 @@ class Way:
         return self.closed or (self.left == 0 and not self.held)
 
     def _widen(self) -> None:
+        try:
+            _wide_pipes.pop()
+        except IndexError:
+            return
         self._wide = True
-        Way._wide_now += 1
         try:
             fcntl.fcntl(self.entry, _SET_PIPE_SIZE, _CHUNK)
-        except OSError:  # not more than it has
+        except OSError:  # over the user's limit: it stays narrow
             pass
 
     def close(self) -> None:
-        """Give the pipe back."""
-        Way._wide_now -= self._wide
+        if self._wide:
+            _wide_pipes.append(None)
         os.close(self.exit)
         os.close(self.entry)
 
@@ -122,7 +123,7 @@ class Tunnel:
     """Two connected sockets, and the bytes between them."""
 
     def __init__(self, near: socket.socket, far: socket.socket, limit: int | None = None) -> None:
-        """Join them; of what the near one says, only so many bytes pass."""
+        """Join them; at most `limit` bytes pass from the near one."""
         self.ends = (near, far)
         up = Way(near, far, limit)
         try:
@@ -133,11 +134,10 @@ class Tunnel:
 
     @property
     def moved(self) -> int:
-        """Return how many bytes have passed."""
         return self.ways[0].moved + self.ways[1].moved
 
     def advance(self) -> bool:
-        """Go as far as possible within one turn; return whether there is more to do at once."""
+        """Move what is possible within one turn; return whether there is more to do at once."""
         for _ in range(_TURNS):
             if not any([way.move() for way in self.ways]):  # noqa: C419 - both must move
                 if all(way.is_done for way in self.ways):
@@ -146,7 +146,7 @@ class Tunnel:
         return True
 
     def close(self, *, abruptly: bool) -> None:
-        """End both sides alike: the one shall see a reset where the other was reset."""
+        """Close both sides; `abruptly` passes the reset of one side on to the other."""
         for end in self.ends:
             if abruptly:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
@@ -156,7 +156,7 @@ class Tunnel:
 
 
 class SpliceLoop:
-    """Moves whatever can be moved, for as many tunnels as it was given; belongs to one thread."""
+    """Moves the bytes of any number of tunnels; belongs to one thread."""
 
     def __init__(self, ended: Callable[[Tunnel], None]) -> None:
         self.poll = select.epoll()
@@ -165,19 +165,19 @@ class SpliceLoop:
         self.unfinished: list[Tunnel] = []
 
     def adopt(self, tunnel: Tunnel) -> None:
-        """Take a tunnel; the kernel tells at once if it is ready."""
+        """Add a tunnel; epoll reports at once if it is ready."""
         for end in tunnel.ends:
             self._ends[end.fileno()] = tunnel
             self.poll.register(end.fileno(), EVENTS)
 
     def release(self, tunnel: Tunnel) -> None:
-        """Let a tunnel go, as it is."""
+        """Remove a tunnel without closing it."""
         for end in tunnel.ends:
             del self._ends[end.fileno()]
             self.poll.unregister(end.fileno())
 
     def step(self, events: list[tuple[int, int]]) -> list[Tunnel]:
-        """Give everybody a turn who has something to do, and return those that are still there."""
+        """Give every tunnel with something to do a turn, and return those that are still open."""
         ready = dict.fromkeys(self.unfinished)
         for number, _ in events:
             if number in self._ends:
@@ -193,20 +193,18 @@ class SpliceLoop:
         return False
 
     def end(self, tunnel: Tunnel, *, abruptly: bool) -> None:
-        """Close a tunnel."""
         self.release(tunnel)
         tunnel.close(abruptly=abruptly)
         self._ended(tunnel)
 
     def close(self) -> None:
-        """End everything that is still open."""
         for tunnel in set(self._ends.values()):
             self.end(tunnel, abruptly=True)
         self.poll.close()
 
 
 class _Call:
-    """A caller, and the port of our loopback that it wants: many servers listen on one of the two addresses only."""
+    """A caller, and the connection to the port that it wants: many servers listen on one of the two loopbacks only."""
 
     def __init__(self, caller: socket.socket, port: int) -> None:
         self.caller, self._port = caller, port
@@ -222,7 +220,7 @@ class _Call:
         return callee
 
     def is_answered(self) -> bool:
-        """Return whether somebody is there; raise if nobody is, on any address."""
+        """Return whether the connection is made; raise OSError if no address accepts it."""
         while problem := self.callee.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.callee.close()
             if not self._left:
@@ -261,7 +259,7 @@ class _Relay:
             self._carrier.step(events)
 
     def _listen(self, wanted: bool) -> None:  # noqa: FBT001
-        """Leave callers in the queue of the kernel while there is no room for them."""
+        """Leave callers in the kernel's queue while there is no room for them."""
         if wanted == self._listening:
             return
         self._listening = wanted
@@ -275,7 +273,7 @@ class _Relay:
         listener, port = self._listeners[number]
         try:
             descriptor, _ = listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001 - the C module's
-        except OSError as error:  # gone again, or there is no room; asked again at once, the kernel would say the same
+        except OSError as error:  # the caller has gone, or there are no descriptors
             time.sleep(0 if error.errno == errno.ECONNABORTED else _PAUSE)
             return
         caller = _adopt(descriptor)
@@ -294,7 +292,7 @@ class _Relay:
         self._poll.register(call.callee.fileno(), EVENTS)
 
     def _answered(self, call: _Call) -> None:
-        """Carry a call on if somebody has taken it, or try the next address."""
+        """Make a tunnel of a call that was answered."""
         self._poll.unregister(call.callee.fileno())
         try:
             if not call.is_answered():
@@ -304,7 +302,7 @@ class _Relay:
         except OSError:
             self._count -= 1
             call.callee.close()
-            call.caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)  # it shall see a reset
+            call.caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)  # the caller sees a reset
             call.caller.close()
             return
         self._carrier.adopt(tunnel)
@@ -319,7 +317,7 @@ def _adopt(descriptor: int) -> socket.socket:
 
 
 def _room() -> int:
-    """Return how many connections fit, after asking for all the descriptors that we may have."""
+    """Return how many connections fit, after raising the limit of descriptors."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MOST * _DESCRIPTORS_EACH + _SPARE if hard == resource.RLIM_INFINITY else hard
     limit = min(limit, _MOST * _DESCRIPTORS_EACH + _SPARE)

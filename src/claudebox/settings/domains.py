@@ -1,15 +1,15 @@
-"""Which names the tier `allow` leads to: patterns, groups of them, and the question whether a name is permitted. Pure.
+"""Domains of tier `allow` (patterns, groups, and whether a name is permitted), and addresses that a user opens. Pure.
 
-A name is only ever compared in one spelling: lower case, no dot at the end, letters, digits, `-` and `_`. What looks
-like an address, in any of the forms that resolvers understand (127.1, 0x7f000001, 017700000001), is not a name.
+Names are compared in one spelling: lower case, no dot at the end, letters, digits, `-` and `_`. IP addresses, in any of
+the forms that resolvers accept (127.1, 0x7f000001, 017700000001), are never names.
 """
 
 from __future__ import annotations
 
+from claudebox.base import addresses
 from claudebox.base.addresses import read_port, split_place
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
-from claudebox.base.syscalls import socket
 from claudebox.settings.records import AddressRequest
 from claudebox.tables.network import ALWAYS_BARRED, GROUPS
 
@@ -27,27 +27,26 @@ _EXAMPLES = "`github.com`, `*.example.org`, `api.example.org:8443`, or the name 
 
 
 class Domain(Value):
-    """One pattern: a name or everything beneath it, on certain ports."""
+    """A pattern: a name or everything beneath it, on certain ports."""
 
     name: str  # without `*.`
     beneath: bool = False
-    port: int = 0  # 0: those of the web
+    port: int = 0  # 0: 443 and 80
 
     def __str__(self) -> str:
         return ("*." if self.beneath else "") + self.name + (f":{self.port}" if self.port else "")
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Return the ports that it permits."""
         return (self.port,) if self.port else WEB
 
     def names(self, name: str) -> bool:
-        """Return whether it means this name, which must be in its one spelling."""
+        """Return whether it matches this name, which must be canonical."""
         return name.endswith(f".{self.name}") if self.beneath else name == self.name
 
 
 def canonical(text: str) -> str:
-    """Return a name in its one spelling, or nothing if it is not the name of a host."""
+    """Return a name in its one spelling, or nothing if it is no host name."""
     name = text.removesuffix(".").lower() if text.isascii() else ""
     labels = name.split(".")
     if not 0 < len(name) <= _LONGEST_NAME or not all(_is_label(label) for label in labels):
@@ -61,26 +60,27 @@ def _is_label(label: str) -> bool:
 
 
 def _is_number(label: str) -> bool:
-    """Return whether a last label makes resolvers read the whole as an address of IPv4."""
+    """Return whether a last label makes resolvers take the whole for an IPv4 address."""
     return label.isdigit() or (label.startswith("0x") and set(label[2:]) <= set("0123456789abcdef"))
 
 
 def parse_domain(text: str, origin: str) -> Domain:
-    """Return the pattern that a user wrote, or say what would be right."""
+    """Return the pattern that a user wrote; raise with a hint if it is none."""
     name, colon, port = text.partition(":")
     plain = canonical(name.removeprefix("*."))
     if "." not in plain or name.endswith("."):
-        raise ClaudeboxError(f"`{origin}`: `{text}` is not the name of a domain", hint=_advice(text))
+        raise ClaudeboxError(f"`{origin}`: `{text}` is not a domain name", hint=_advice(text))
     number = read_port(port)
     if colon and not number:
         raise ClaudeboxError(
-            f"`{origin}`: `{text}` names no port", hint=f"`{name}:8443`, say; `{name}` alone means ports 443 and 80"
+            f"`{origin}`: `{text}` has an invalid port",
+            hint=f"for example `{name}:8443`; `{name}` alone means ports 443 and 80",
         )
     return Domain(plain, name.startswith("*."), number)
 
 
 def _advice(text: str) -> str:
-    """Return what somebody probably meant who wrote this."""
+    """Return a hint for a malformed pattern."""
     bare = text.partition("://")[2] or text
     host = bare.partition("/")[0].rpartition("@")[2]
     if not text.isascii():
@@ -89,11 +89,11 @@ def _advice(text: str) -> str:
         return f"the name alone: `{host}`"
     name = host.partition(":")[0].lower().removesuffix(".")
     if name in ("*", "*.*") or (name.startswith("*.") and "." not in name[2:]):
-        return "that is everybody's; `--network inet` leads to every name"
+        return "it matches every domain; use `--network inet` for that"
     if "*" in name.removeprefix("*."):
-        return "a star stands alone in front, for everything beneath: `*.example.org`"
+        return "`*` is allowed only as the first label: `*.example.org`"
     if host.count(":") > 1 or "[" in host or _is_number(name.rpartition(".")[2]):
-        return "names only, no addresses; a port of this machine is opened by `--allow-host-port`"
+        return "names only, no addresses; `--allow-host-port` opens a port of this machine"
     if "." in canonical(name):
         return f"the name without the dot at its end: `{name}`"
     return f"write {_EXAMPLES}"
@@ -101,43 +101,43 @@ def _advice(text: str) -> str:
 
 def _in_ascii(host: str) -> str:
     try:
-        return f"write it as it is asked for in DNS: `{host.lower().encode('idna').decode()}`"
+        return f"write it as in DNS: `{host.lower().encode('idna').decode()}`"
     except UnicodeError:
         return f"write {_EXAMPLES}"
 
 
 def is_group(text: str) -> bool:
-    """Return whether a request is the name of a group: one word, which no pattern is, with `@` in front or without."""
+    """Return whether a request names a group: one label, with or without `@` in front."""
     text = text.removeprefix("@")
     return text.isascii() and text.replace("-", "a").replace("_", "a").isalnum() and not text.startswith("-")
 
 
 def check(text: str, origin: str) -> None:
-    """Raise if this can be neither a pattern nor the name of a group."""
+    """Raise if this is neither a pattern nor the name of a group."""
     if not is_group(text) or text.removeprefix("@").isdigit():
         parse_domain(text, origin)
 
 
 def expand(requests: Iterable[tuple[str, str]], groups: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[Domain, str]]:
-    """Yield the patterns of requests, each a text with its origin, and what asked for it; groups of a user win."""
+    """Yield the patterns of requests (text and origin) with their origin; the user's groups override built-in ones."""
     for text, origin in requests:
         if not is_group(text):
             yield parse_domain(text, origin), origin
             continue
-        text = text.removeprefix("@")  # noqa: PLW2901 - the name itself
+        text = text.removeprefix("@")  # noqa: PLW2901
         members = groups.get(text) or GROUPS.get(text)
         if members is None:
             known = ", ".join(f"`{name}`" for name in sorted({*groups, *GROUPS}))
             raise ClaudeboxError(
                 f"`{origin}`: there is no group of domains `{text}`",
-                hint=f"there are {known}; a new one is `[domains.{text}]` with `hosts`, in ~/.claudebox/config.toml",
+                hint=f"known groups: {known}; define one as `[domains.{text}]` with `hosts` in config.toml",
             )
         for member in members:
             yield parse_domain(member, f"domains.{text}"), f"{origin}, group {text}"
 
 
 class Permission:
-    """All names that a sandbox may reach, ready to be asked often."""
+    """All names that a sandbox may reach, indexed."""
 
     def __init__(self, domains: Iterable[Domain]) -> None:
         self._exact: dict[str, dict[int, Domain]] = {}
@@ -145,14 +145,13 @@ class Permission:
         self.add(domains)
 
     def add(self, domains: Iterable[Domain]) -> None:
-        """Permit more."""
         for domain in domains:
             table = self._beneath if domain.beneath else self._exact
             for port in domain.ports:
                 table.setdefault(domain.name, {}).setdefault(port, domain)
 
     def rule(self, name: str, port: int) -> Domain | None:
-        """Return the pattern that permits a name, in its one spelling, on a port."""
+        """Return the pattern that permits a canonical name on a port."""
         return next((ports[port] for ports in self._rows(name) if port in ports), None)
 
     def ports(self, name: str) -> tuple[int, ...]:
@@ -168,20 +167,18 @@ class Permission:
                 yield self._beneath[name]
 
 
-# Addresses and networks that a user opens in spite of the tier: `10.1.2.3:443`, `10.1.0.0/16`. Pure.
+# Addresses and networks that a user opens in spite of the tier: `10.1.2.3:443`, `10.1.0.0/16`.
 
 
-_ADDRESSES_EXAMPLES = (
-    "`10.1.2.3:443`, `10.1.0.0/16`, `fd77::50`, `[fd77::/64]:443`; a name is of use in tier `allow` alone"
-)
-_SHORTEST = {4: 8, 16: 7}  # a wider network is half of the world
+_ADDRESSES_EXAMPLES = "`10.1.2.3:443`, `10.1.0.0/16`, `fd77::50`, `[fd77::/64]:443`; names work in tier `allow` alone"
+_SHORTEST = {4: 8, 16: 7}
 
 
 def read_address(given: Given) -> AddressRequest:
-    """Read ADDRESS[/LENGTH][:PORT], or say what would be right."""
+    """Read ADDRESS[/LENGTH][:PORT]; raise with a hint if it is none."""
     text, port = split_place(given.value)
     address, slash, length = text.partition("/")
-    packed = _packed(address)
+    packed = addresses.pack(address)
     bits = len(packed) * 8
     size = bits if not slash else int(length) if length.isascii() and length.isdigit() and len(length) < 4 else -1
     number = read_port(port) if port is not None else 0
@@ -189,35 +186,19 @@ def read_address(given: Given) -> AddressRequest:
         raise ClaudeboxError(
             f"`{given.origin}`: `{given.value}` is not an address", hint=f"write {_ADDRESSES_EXAMPLES}"
         )
-    whole = int.from_bytes(packed, "big")
-    first = whole >> (bits - size) << (bits - size)
-    if first != whole:
-        hint = f"the network is `{_shown(first.to_bytes(bits // 8, 'big'))}/{size}`, the one address `{address}`"
-        raise ClaudeboxError(f"`{given.origin}`: `{text}` is neither an address nor a network", hint=hint)
+    prefix = addresses.network(packed, size)
+    if prefix[0] != packed:
+        hint = f"the network is `{addresses.show(prefix)}`, the one address `{address}`"
+        raise ClaudeboxError(f"`{given.origin}`: `{text}` has bits set beyond its prefix", hint=hint)
     if size < _SHORTEST[len(packed)]:
         raise ClaudeboxError(
-            f"`{given.origin}`: `{text}` is no network but half of the world",
-            hint="`--network inet` leads to the internet, and `--network full` everywhere",
+            f"`{given.origin}`: prefix of `{text}` too short; minimum /{_SHORTEST[len(packed)]}",
+            hint="`--network inet` opens the internet, and `--network full` everything",
         )
-    for prefix, reason in ALWAYS_BARRED:
-        other, _, closed = prefix.partition("/")
-        barred = _packed(other)
-        shift = bits - int(closed)
-        if len(barred) == len(packed) and int(closed) <= size and whole >> shift == int.from_bytes(barred) >> shift:
+    for barred, reason in ALWAYS_BARRED:
+        if addresses.covers(addresses.parse_prefix(barred), prefix):
             raise ClaudeboxError(
                 f"`{given.origin}`: `{text}` stays closed: {reason}",
-                hint="a port of this machine is opened by `--allow-host-port`",
+                hint="`--allow-host-port` opens a port of this machine",
             )
     return AddressRequest(f"{address.lower()}/{size}", number, given.origin, given.untrusted)
-
-
-def _packed(text: str) -> bytes:
-    """Return the bytes of an address; nothing where it is none."""
-    try:
-        return socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
-    except (OSError, ValueError):
-        return b""
-
-
-def _shown(packed: bytes) -> str:
-    return socket.inet_ntop(socket.AF_INET6 if len(packed) == 16 else socket.AF_INET, packed)

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from claudebox.base import addresses as base_addresses
 from claudebox.base.addresses import NAT64
 from claudebox.broker.proxy.names import Denied
-from claudebox.network import addresses as network_addresses
 from claudebox.network import netlink
 from claudebox.network.records import Ranges
 
@@ -122,12 +121,7 @@ class RangeWatch:
         self._tables = netlink.connect(netlink.ROUTE)
 
     def _read(self) -> tuple[set[Prefix], set[Prefix]]:
-        return network_addresses.surroundings(
-            [
-                *netlink.dump(self._tables, network_addresses.GET_ADDRESSES, network_addresses.ADDRESS_QUESTION),
-                *netlink.dump(self._tables, network_addresses.GET_ROUTES, network_addresses.ROUTE_QUESTION),
-            ]
-        )
+        return netlink.surroundings(netlink.read_tables(self._tables))
 
     def start(self) -> None:
         """Look again whenever the kernel tells of a change."""
