@@ -69,15 +69,13 @@ class Case:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(content)
         reader = settings_files.SettingsReader(self._home)
-        source = reader.project(self._project)
-        assert source is not None
-        layer = reader.layer(source)
+        request = settings_files.read_request(reader, self._project)
+        assert request is not None
         own = settings_files.layers(Settings({}), {}, reader)
-        before, after = (settings_layers.merge(Settings({}), {}, layers) for layers in (own, (*own, layer)))
-        wide = tuple(change.text for change in trust.changes(before, after) if change.widens)
+        before, after = (settings_layers.merge(Settings({}), {}, layers) for layers in (own, (*own, request.layer)))
+        wide = trust.find_widening(before, after)
         assert wide
-        path = os.path.realpath(source.path)
-        trust.approve(trust.TrustRequest(f"{self._home}/.claudebox", path, source.digest, layer), wide)
+        trust.approve(request, wide)
 
     def run(self) -> tuple[float, float]:
         """Launch once and return the milliseconds that passed, and those that were computed."""

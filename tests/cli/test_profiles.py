@@ -235,7 +235,7 @@ def test_init_writes_a_file_that_changes_nothing_and_never_overwrites_one(user_b
     written = tree(user_box.home)
     again = user_box.claudebox("--init")
     assert again.returncode == 125
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
     assert tree(user_box.home) == written
 
 

@@ -111,7 +111,7 @@ def test_approvals_are_listed_and_revoked(user_box):
         terminal.press("y\r")
         assert terminal.prompt() == 0
         terminal.type(f"{user_box.program} --trust approve")
-        terminal.expect("approved already")
+        terminal.expect("already approved")
         terminal.prompt()
 
     listed = user_box.claudebox("--trust").stdout

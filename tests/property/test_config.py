@@ -43,7 +43,7 @@ def merged(*found):
 def test_an_unapproved_project_file_never_widens_anything(own, project):
     # proves E05, EXT-01
     before = merged(own)
-    tight = trust.tightening(project, before, lambda extra: merged(own, *extra))
+    tight = trust.tightening(project, before, merged(own, project))
 
     assert not [change for change in trust.changes(before, merged(own, tight)) if change.widens]
 
@@ -55,7 +55,7 @@ def test_what_only_tightens_is_kept_whole(own, project):
     if any(change.widens for change in trust.changes(before, after)):
         return
 
-    tight = trust.tightening(project, before, lambda extra: merged(own, *extra))
+    tight = trust.tightening(project, before, merged(own, project))
     assert list(trust.changes(merged(own, tight), after)) == []
 
 

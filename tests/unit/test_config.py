@@ -380,7 +380,7 @@ def test_a_directory_with_something_in_it_says_nothing_in_a_project(person, capf
     os.makedirs(f"{person.project}/.claudebox.toml/full")
 
     assert person.reader().project(person.project) is None
-    assert capfd.readouterr().err == "warning: .claudebox.toml is not a file, and says nothing\n"
+    assert capfd.readouterr().err == "warning: .claudebox.toml is not a file; ignored\n"
 
 
 def test_a_file_of_somebody_else_is_refused(person):

@@ -1,11 +1,10 @@
-"""`--profiles`, `--trust`, `--init`, `--schema`: what a user does with files of settings besides writing them."""
+"""`--profiles`, `--trust`, `--init`, `--schema`: commands about files of settings."""
 
 from __future__ import annotations
 
 import json
 import os
 import textwrap
-import time
 from typing import Any
 
 from claudebox.base import console, syscalls
@@ -22,12 +21,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.settings.files import Source
     from claudebox.settings.layers import Layer
     from claudebox.settings.records import Field, Setting
 
 
-# The commented ~/.claudebox/config.toml that `--init` writes: another rendering of the table.
+# The commented ~/.claudebox/config.toml that `--init` writes.
 
 
 _EXAMPLES = {
@@ -38,10 +36,10 @@ _TABLES = ("table", "record", "rows", "groups")
 
 
 def write_config(home: str, chosen: dict[str, str] | None = None) -> str:
-    """Write the file and return its path; one that is there already stays as it is."""
+    """Write the file, unless it exists, and return its path."""
     path = f"{home}/.claudebox/config.toml"
     if os.path.lexists(path):
-        raise ClaudeboxError(f"`{path}` is there already, and stays as it is")
+        raise ClaudeboxError(f"`{path}` already exists")
     os.close(open_state(f"{home}/.claudebox", "profiles"))
     with Closing(os.open(f"{home}/.claudebox", OPEN_DIRECTORY)) as directory:
         replace_file(directory, "config.toml", text(chosen).encode())
@@ -49,12 +47,12 @@ def write_config(home: str, chosen: dict[str, str] | None = None) -> str:
 
 
 def text(chosen: dict[str, str] | None = None) -> str:
-    """Return the file: every setting with its meaning, none in force but those that were chosen, as TOML."""
+    """Return the file: every setting with its meaning, as a comment unless it was chosen."""
     rows = [row for row in SETTINGS if row.in_files in ("user", "project")]
     return "\n".join((
         "# Defaults of claudebox for all projects. A profile, a project file that you approved, variables and flags",
-        "# come after them. Take the `#` away in front of a setting to give it another value.",
-        "# `claudebox --explain` shows what is in force, and where it came from.",
+        "# override them. Remove the `#` in front of a setting to change it.",
+        "# `claudebox --explain` shows all settings in force and their origin.",
         *(line for row in rows if row.shape not in _TABLES for line in _block(row, (chosen or {}).get(row.key))),
         *(line for row in rows if row.shape in _TABLES for line in _block(row)),
         "",
@@ -81,8 +79,7 @@ def _example(row: Setting) -> Iterator[str]:
         case "choice":
             yield f'{row.file_key} = "{row.default}"'
         case "text":
-            example = _EXAMPLES.get(row.key) or row.default or "default"
-            yield f'{row.file_key} = "{example}"'
+            yield f'{row.file_key} = "{_EXAMPLES.get(row.key) or row.default or "default"}"'
         case "list":
             yield f"{row.file_key} = []"
         case "words":
@@ -90,22 +87,19 @@ def _example(row: Setting) -> Iterator[str]:
         case "table":
             yield f"[{row.file_key}]"
             yield 'NAME = "value"'
-        case "groups":
-            yield f"[{row.file_key}.work]"
-            yield from (f'{field.name} = ["{field.example}"]' for field in row.fields)
         case _:
-            yield f"[[{row.file_key}]]" if row.shape == "rows" else f"[{row.file_key}]"
+            yield {"rows": "[[{}]]", "groups": "[{}.work]"}.get(row.shape, "[{}]").format(row.file_key)
             for field in row.fields:
-                value = field.example or field.default
-                if value:
+                if value := field.example or field.default:
                     words = ", ".join(f'"{word}"' for word in value.split("\n"))
                     yield f"{field.name} = [{words}]" if field.many else f"{field.name} = {words}"
 
 
-# The JSON Schema of files of settings, for editors: another rendering of the table.
+# The JSON Schema of files of settings, for editors.
 
 
 _TEXT = {"type": "string", "minLength": 1}
+_TEXTS = {"type": "array", "items": _TEXT}
 
 
 def schema_text() -> str:
@@ -123,57 +117,32 @@ def schema_text() -> str:
 
 def _property(row: Setting) -> dict[str, Any]:
     where = {"user": " Not in a project file.", "profile": " Only in a profile."}.get(row.in_files, "")
-    described = {"description": row.help.replace("`", "").replace("; repeatable", "") + "." + where}
-    match row.shape:
-        case "switch":
-            return {"type": "boolean", "default": False, **described}
-        case "choice":
-            return {"enum": list(row.choices), "default": row.default, **described}
-        case "text":
-            return {**_TEXT, **described}
-        case "list":
-            return {"type": "array", "items": _TEXT, **described}
-        case "words":
-            return {"type": "array", "items": _TEXT, "minItems": 1, **described}
-        case "table":
-            return {"type": "object", "additionalProperties": {"type": "string"}, **described}
-        case "record":
-            return {**_record(row.fields), **described}
-        case "groups":
-            (field,) = row.fields
-            group = {
-                "type": "object",
-                "additionalProperties": False,
-                "required": [field.name],
-                "properties": {
-                    field.name: {
-                        "type": "array",
-                        "items": _TEXT,
-                        "minItems": 1,
-                        "description": field.help.replace("`", "") + ".",
-                    }
-                },
-            }
-            return {"type": "object", "additionalProperties": group, **described}
-        case "rows":
-            return {"type": "array", "items": _record(row.fields), **described}
+    shapes: dict[str, dict[str, Any]] = {
+        "switch": {"type": "boolean", "default": False},
+        "choice": {"enum": list(row.choices), "default": row.default},
+        "text": _TEXT,
+        "list": _TEXTS,
+        "words": {**_TEXTS, "minItems": 1},
+        "table": {"type": "object", "additionalProperties": {"type": "string"}},
+        "record": _object(row.fields),
+        "rows": {"type": "array", "items": _object(row.fields)},
+        "groups": {"type": "object", "additionalProperties": _object(row.fields)},
+    }
+    described = row.help.replace("`", "").replace("; repeatable", "")
+    return {**shapes[row.shape], "description": f"{described}.{where}"}
 
 
-def _record(fields: tuple[Field, ...]) -> dict[str, Any]:
+def _object(fields: tuple[Field, ...]) -> dict[str, Any]:
+    properties = {}
+    for field in fields:
+        value = {**_TEXTS, "minItems": 1} if field.many else {"enum": list(field.choices)} if field.choices else _TEXT
+        properties[field.name] = {**value, "description": field.help.replace("`", "") + "."}
     return {
         "type": "object",
         "additionalProperties": False,
         "required": [field.name for field in fields if field.default is None],
-        "properties": {
-            field.name: {**_value(field), "description": field.help.replace("`", "") + "."} for field in fields
-        },
+        "properties": properties,
     }
-
-
-def _value(field: Field) -> dict[str, Any]:
-    if field.many:
-        return {"type": "array", "items": _TEXT, "minItems": 1}
-    return {"enum": list(field.choices)} if field.choices else _TEXT
 
 
 _USAGE = {
@@ -190,13 +159,13 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         case "schema", ():
             console.write([schema_text()], descriptor=1)
         case "schema", ("task",):
-            import json
-
             from claudebox.many.tasks.task import SCHEMA
 
             console.write([json.dumps(SCHEMA, indent=2)], descriptor=1)
         case "init", ():
-            return _init(home)
+            console.write(
+                [f"wrote {console.clean(write_config(home))}; every setting is in it, as a comment"], descriptor=1
+            )
         case "profiles", ():
             console.write(_list(settings_files.SettingsReader(home)), descriptor=1)
         case "profiles", (profile,):
@@ -208,15 +177,8 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         case "trust", ("revoke", path):
             return _revoke(home, path)
         case _:
-            unknown = " ".join(flags.words)
-            usage = _USAGE.get(name, f"`--{name}`")
-            raise ClaudeboxError(f"`--{name}` does not know `{unknown}`", hint=usage)
-    return 0
-
-
-def _init(home: str) -> int:
-    path = write_config(home)
-    console.write([f"wrote {console.clean(path)}; every setting is in it, as a comment"], descriptor=1)
+            unexpected = " ".join(flags.words)
+            raise ClaudeboxError(f"unexpected argument `{unexpected}`", hint=_USAGE.get(name, f"`--{name}`"))
     return 0
 
 
@@ -265,8 +227,9 @@ def _show(reader: settings_files.SettingsReader, name: str) -> Iterator[str]:
 
 def _reasons(reader: settings_files.SettingsReader, layer: Layer) -> dict[int, str]:
     """Return the comments above each line of a profile."""
-    names = {reader.shown(path): path for path in (*reader.names().values(), *_built_in())}
-    path = names.get(layer.origin)
+    built_in = (f"{settings_files.BUILT_IN}/{name}" for name in os.listdir(settings_files.BUILT_IN))
+    paths = {reader.shown(path): path for path in (*reader.names().values(), *built_in)}
+    path = paths.get(layer.origin)
     if path is None or not path.endswith(".toml"):
         return {}
     with open(path, encoding="utf-8") as file:
@@ -281,10 +244,6 @@ def _reasons(reader: settings_files.SettingsReader, layer: Layer) -> dict[int, s
             reasons[number] = " ".join(above)
         above = []
     return reasons
-
-
-def _built_in() -> list[str]:
-    return [f"{settings_files.BUILT_IN}/{name}" for name in os.listdir(settings_files.BUILT_IN)]
 
 
 def _approvals(home: str) -> Iterator[str]:
@@ -307,22 +266,16 @@ def _state(path: str, digest: str) -> str:
 
 
 def _approve(home: str, environ: dict[str, str]) -> int:
-    reader = settings_files.SettingsReader(home)
-    none = Settings({})
-    source = reader.project(os.getcwd())
-    if source is None:
+    reader, none = settings_files.SettingsReader(home), Settings({})
+    request = settings_files.read_request(reader, os.getcwd())
+    if request is None:
         raise ClaudeboxError(f"there is no {settings_files.PROJECT_FILE} in this directory")
     own = settings_files.layers(none, environ, reader)
-    layer = reader.layer(source)
-    before, after = layers.merge(none, environ, own), layers.merge(none, environ, (*own, layer))
-    request = _request(home, source, layer)
-    wide = tuple(change.text for change in trust.changes(before, after) if change.widens)
+    before, after = layers.merge(none, environ, own), layers.merge(none, environ, (*own, request.layer))
+    wide = trust.find_widening(before, after)
     console.write(trust.explain(request, before, after))
-    if not wide:
-        console.write(["nothing in it needs your approval: it only tightens, or changes nothing"])
-        return 0
-    if trust.is_approved(request, wide):
-        console.write(["this is approved already"])
+    if not wide or trust.is_approved(request, wide):
+        console.write(["already approved" if wide else "nothing in it needs your approval"])
         return 0
     if not console.confirm("Approve exactly this, for this project? [y/N] ", default=False):
         return DECLINED
@@ -330,16 +283,11 @@ def _approve(home: str, environ: dict[str, str]) -> int:
     return 0
 
 
-def _request(home: str, source: Source, layer: Layer) -> trust.TrustRequest:
-    return trust.TrustRequest(f"{home}/.claudebox", os.path.realpath(source.path), source.digest, layer)
-
-
 def _revoke(home: str, path: str) -> int:
-    """Take the approval of a project, or of its file, back."""
+    """Revoke the approval of a project, or of its file."""
     real = os.path.realpath(path)
     for candidate in (real, os.path.join(real, settings_files.PROJECT_FILE), path):
         if trust.revoke(f"{home}/.claudebox", candidate):
-            when = time.strftime("%H:%M")
-            console.write([f"{console.clean(candidate)} is no longer approved, since {when}"], descriptor=1)
+            console.write([f"{console.clean(candidate)} is no longer approved"], descriptor=1)
             return 0
     raise ClaudeboxError(f"`{path}` was not approved", hint="`claudebox --trust` lists what was")

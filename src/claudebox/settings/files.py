@@ -1,8 +1,7 @@
 """Files of settings: found, opened without trusting them, and turned into layers.
 
-`tomllib` alone would cost a launch 15 ms. What a file says is therefore kept, parsed and checked, in
-~/.claudebox/config-cache under the digest of its content, and read again only when the content is another one;
-`validate` does the reading, off the usual path. Nothing is written before `SettingsReader.save`.
+`tomllib` would cost a launch 15 ms, so what `document` read is cached in ~/.claudebox/config-cache, by the digest of
+the file. Nothing is written before `SettingsReader.save`.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from claudebox.settings.layers import Settings
+    from claudebox.settings.trust import TrustRequest
 
     Role = Literal["user", "profile", "project"]
 
@@ -35,15 +35,16 @@ LIMIT = 64 << 10
 BUILT_IN = f"{PACKAGE}/claudebox/profiles"
 _SUFFIXES = (".toml", ".json")
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_DIGEST = 64  # characters in front of what is kept
+_DIGEST = 64  # characters in front of a cache entry
 _CACHE = "config-cache"
-_FORMAT = 4  # of what is kept: another number whenever the same file would be read as something else
-_KEPT = 64  # entries of the cache, more than anybody has files
+_FORMAT = 4  # of the cache; changes whenever the same file is read as something else
+_OWNER = "settings must belong to you or root"
+_KEPT = 64  # entries of the cache
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 
 
 class Source(Value):
-    """One file of settings, as it was when it was opened."""
+    """One file of settings, read once."""
 
     path: str
     shown: str  # how a user would write the path
@@ -52,7 +53,6 @@ class Source(Value):
 
     @property
     def digest(self) -> str:
-        """Return the digest of the content."""
         return syscalls.sha256(self.content)
 
 
@@ -63,15 +63,15 @@ class SettingsReader:
         self._home = home
         self.state = f"{home}/.claudebox"
         self._unsaved: dict[str, dict[str, Any]] = {}
-        self.own: tuple[Layer, ...] | None = None  # of the user's files, when they were read
-        self.opened: list[str] = []  # the files that had a say, as a user would write them
+        self.own: tuple[Layer, ...] | None = None  # of the user's files, once they were read
+        self.opened: list[str] = []  # all files that count, as a user would write them
 
     def present(self) -> bool:
         """Return whether the user has a file of defaults."""
         return os.path.lexists(f"{self.state}/config.toml")
 
     def defaults(self) -> Layer | None:
-        """Return what ~/.claudebox/config.toml says, if it is there."""
+        """Return the layer of ~/.claudebox/config.toml, if it exists."""
         path = f"{self.state}/config.toml"
         return self.layer(self._open(path, "user")) if os.path.lexists(path) else None
 
@@ -86,11 +86,11 @@ class SettingsReader:
         if not stat.S_ISDIR(mode):
             raise ClaudeboxError(f"{PROJECT_FILE} is not a file", hint="it must be a file of the project itself")
         if os.listdir(path):  # an empty one is the stub of another session
-            console.warn(f"{PROJECT_FILE} is not a file, and says nothing")
+            console.warn(f"{PROJECT_FILE} is not a file; ignored")
         return None
 
     def profile(self, name: str, origin: str) -> tuple[Layer, ...]:
-        """Return the layers of a profile, those that it extends first."""
+        """Return the layers of a profile, after those that it extends."""
         chain: list[Layer] = []
         seen: list[str] = []
         wanted = name
@@ -107,7 +107,7 @@ class SettingsReader:
         return tuple(reversed(chain))
 
     def find(self, name: str, origin: str, *, without: Iterable[str] = ()) -> str:
-        """Return where a profile lies: the user's before ours, so that one can extend the other by the same name."""
+        """Return the path of a profile: the user's, or the built-in one that it extends under the same name."""
         if not name or name.startswith(".") or not set(name) <= _NAME:
             raise ClaudeboxError(
                 f"`{origin}`: `{name}` cannot be the name of a profile", hint="letters, digits, `-`, `_` and `.`"
@@ -116,11 +116,11 @@ class SettingsReader:
         if len(own) > 1:
             raise ClaudeboxError(f"`{origin}`: the profile `{name}` is there twice: {self.shown(own[0])} and "
                                  f"{self.shown(own[1])}", hint="remove one of them")  # fmt: skip
-        brought = [path for path in self._candidates(BUILT_IN, name) if os.path.exists(path)]
-        if own and not (own[0] in without and brought):
+        built_in = [path for path in self._candidates(BUILT_IN, name) if os.path.exists(path)]
+        if own and not (own[0] in without and built_in):
             return own[0]
-        if brought:
-            return brought[0]
+        if built_in:
+            return built_in[0]
         from claudebox.settings import document
 
         raise document.unknown_profile(name, origin, self.names())
@@ -130,7 +130,7 @@ class SettingsReader:
         return [f"{directory}/{name}{suffix}" for suffix in _SUFFIXES]
 
     def names(self) -> dict[str, str]:
-        """Return all profiles and where they lie."""
+        """Return the paths of all profiles by name."""
         found: dict[str, str] = {}
         for directory in (BUILT_IN, f"{self.state}/profiles"):
             for entry in list_names(directory):
@@ -146,10 +146,10 @@ class SettingsReader:
         return "~" + path[len(self._home) :] if path.startswith(self._home.rstrip("/") + "/") else path
 
     def _open(self, path: str, role: Role, *, shown: str = "") -> Source:
-        """Read a file that may be anything, and belong to anybody (C18, E05)."""
+        """Read a file that may be of any kind and any owner (C18, E05)."""
         shown = shown or self.shown(path)
         try:
-            # The user may keep their own files elsewhere and link to them; a project may not lead us anywhere.
+            # A link is fine in the user's own files, and refused in a project.
             descriptor = os.open(path, _READ | (os.O_NOFOLLOW if role == "project" else 0))
         except OSError as error:
             if error.errno == errno.ELOOP and role == "project":
@@ -157,12 +157,11 @@ class SettingsReader:
             raise ClaudeboxError(f"{shown} cannot be read: {error.strerror}") from None
         with Closing(descriptor):
             status = os.fstat(descriptor)
-            brought = path.startswith(f"{BUILT_IN}/")  # as good as the program itself
             _check(shown, status)
-            if not brought:
+            if not path.startswith(f"{BUILT_IN}/"):
                 _check_owner(shown, descriptor, status)
-            if role != "project" and not brought:
-                _check_link(shown, os.lstat(path))
+                if role != "project" and os.lstat(path).st_uid not in (os.getuid(), 0):
+                    raise ClaudeboxError(f"{shown} is a link of another user", hint=_OWNER)
             content = b""
             while len(content) <= LIMIT and (piece := os.read(descriptor, LIMIT + 1 - len(content))):
                 content += piece
@@ -207,13 +206,13 @@ class SettingsReader:
             if not stat.S_ISREG(status.st_mode) or not _is_ours(status) or status.st_size > LIMIT * 8:
                 return None
             data = os.read(descriptor, status.st_size)
-        if syscalls.sha256(data[_DIGEST:]).encode() != data[:_DIGEST]:  # damaged: marshal believes whatever it is given
+        if syscalls.sha256(data[_DIGEST:]).encode() != data[:_DIGEST]:  # damaged, and marshal checks nothing
             return None
-        rows: dict[str, Any] = marshal.loads(data[_DIGEST:])  # noqa: S302 - ours, and whole
+        rows: dict[str, Any] = marshal.loads(data[_DIGEST:])  # noqa: S302 - written by us, and undamaged
         return rows
 
     def save(self) -> None:
-        """Keep what was read; where that is impossible, it is read again next time."""
+        """Write the cache; without one, files are parsed again next time."""
         if not self._unsaved:
             return
         from claudebox.base.files import replace_file
@@ -248,14 +247,9 @@ def _check(shown: str, status: os.stat_result) -> None:
 
 def _check_owner(shown: str, descriptor: int, status: os.stat_result) -> None:
     if status.st_uid not in (os.getuid(), 0):
-        raise ClaudeboxError(f"{shown} belongs to another user", hint="settings are believed only if they are yours")
+        raise ClaudeboxError(f"{shown} belongs to another user", hint=_OWNER)
     if others_write(descriptor, status):
         raise ClaudeboxError(f"{shown} can be changed by other users", hint=f"`chmod go-w {shown}`")
-
-
-def _check_link(shown: str, status: os.stat_result) -> None:
-    if status.st_uid not in (os.getuid(), 0):
-        raise ClaudeboxError(f"{shown} is a link of another user", hint="settings are believed only if they are yours")
 
 
 def _too_large(shown: str) -> ClaudeboxError:
@@ -263,7 +257,7 @@ def _too_large(shown: str) -> ClaudeboxError:
 
 
 def _open_own(path: str) -> int | None:
-    """Open a directory that nobody else can write to; without one there is no cache."""
+    """Open a directory that only its owner, this user, can write to."""
     try:
         descriptor = os.open(path, OPEN_DIRECTORY)
     except OSError:
@@ -280,7 +274,7 @@ def _is_ours(status: os.stat_result) -> bool:
 
 
 def layers(flags: Settings, environ: dict[str, str], reader: SettingsReader) -> tuple[Layer, ...]:
-    """Return the layers of the user's own files: defaults, then the profile that they chose. They are read once."""
+    """Return the layers of the user's own files: defaults, then the chosen profile. They are read once."""
     if reader.own is None:
         defaults = reader.defaults()
         own = (defaults,) if defaults else ()
@@ -297,17 +291,25 @@ def apply(
     workdir: str,
     approve: Callable[[Iterable[str]], bool] | None,
 ) -> Settings:
-    """Return the settings of a launch in this directory, with everything that files say.
+    """Return the settings of a launch in this directory, with all files.
 
-    `approve` shows the user what a project file asks for and returns whether they want it; without it nobody is asked.
+    `approve` shows the user what a project file asks for, and asks; without it nothing new is approved.
     """
     own = layers(flags, environ, reader)
-    source = reader.project(workdir)
-    if source is None:
+    request = read_request(reader, workdir)
+    if request is None:
         return settings_layers.merge(flags, environ, own)
     from claudebox.settings import trust
 
-    project = reader.layer(source)
-    path = trust.original_path(reader.state, real_path(source.path))
-    request = trust.TrustRequest(reader.state, path, source.digest, project)
     return trust.settle(request, lambda extra: settings_layers.merge(flags, environ, (*own, *extra)), approve)
+
+
+def read_request(reader: SettingsReader, workdir: str) -> TrustRequest | None:
+    """Return what the project's own file asks for."""
+    source = reader.project(workdir)
+    if source is None:
+        return None
+    from claudebox.settings import trust
+
+    path = trust.original_path(reader.state, real_path(source.path))
+    return trust.TrustRequest(reader.state, path, source.digest, reader.layer(source))

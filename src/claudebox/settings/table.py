@@ -326,7 +326,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "domains", (), "groups", "Restrictions", "your own groups of domains, for use in `allow_domains`",
         in_files="user", parse=parsers.group,
-        fields=(Field("hosts", "the domains of the group, written as in `allow_domains`", example="git.example.org"),),
+        fields=(Field("hosts", "the domains of the group, written as in `allow_domains`", example="git.example.org",
+                      many=True),),
     ),
     Setting(
         "allow_host_port", ("--allow-host-port",), "list", "Restrictions",

@@ -1,8 +1,7 @@
-"""What a project file may do: tighten at once, and everything else when the user has seen and approved it (E05, E06).
+"""What a project file may do: tighten at once, and everything else after the user approved it (E05, E06).
 
-An approval is bound to the path and the digest of the content, and to what was shown as its effect: if the user's
-own settings change so that the same content would do more, they are asked again. Approvals lie in ~/.claudebox/trust,
-which no sandbox ever sees.
+An approval is of this content at this path with the effect that was shown: if the user's own settings change so that
+the same content would do more, they are asked again. Approvals are in ~/.claudebox/trust, which no sandbox sees.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Change(Value):
 
 
 def original_path(state: str, path: str) -> str:
-    """Return which file an approval is about: in a copy for an agent, the same one of the project that it came from."""
+    """Return the path that an approval is for: in an agent's worktree, the one in the project it belongs to."""
     copies = f"{real_path(state)}/{COPIES}/"
     if not path.startswith(copies):
         return path
@@ -60,9 +59,9 @@ def settle(
     merge: Callable[[tuple[Layer, ...]], Settings],
     approved: Callable[[Iterable[str]], bool] | None,
 ) -> Settings:
-    """Return the settings with what of the request applies; `approved` shows these lines to the user and asks."""
+    """Return the settings with what of the request applies; `approved` shows lines to the user and asks."""
     before, after = merge(()), merge((request.layer,))
-    wide = tuple(change.text for change in changes(before, after) if change.widens)
+    wide = find_widening(before, after)
     if not wide or is_approved(request, wide):
         return after
     if approved is not None and not before.on("yes") and approved(explain(request, before, after)):
@@ -71,41 +70,34 @@ def settle(
     shown = "; ".join(wide[:3]) + (f" and {len(wide) - 3} more" if len(wide) > 3 else "")
     console.warn(
         f"{request.layer.origin} is not approved and what it asks for was left out: {shown}\n"
-        "look at it and decide with `claudebox --trust approve`"
+        "review it with `claudebox --trust approve`"
     )
-    return merge((tightening(request.layer, before, merge),))
+    return merge((tightening(request.layer, before, after),))
 
 
-def tightening(layer: Layer, before: Settings, merge: Callable[[tuple[Layer, ...]], Settings]) -> Layer:
+def tightening(layer: Layer, before: Settings, after: Settings) -> Layer:
     """Return the part of a layer that widens nothing."""
-    kept = {}
-    for key, values in layer.given.items():
-        alone = Layer(layer.origin, {key: values})
-        if not any(change.widens for change in changes(before, merge((alone,)))):
-            kept[key] = values
-    return Layer(layer.origin, kept)
+    wide = {change.key for change in changes(before, after) if change.widens}
+    return Layer(layer.origin, {key: values for key, values in layer.given.items() if key not in wide})
+
+
+def find_widening(before: Settings, after: Settings) -> tuple[str, ...]:
+    """Return what needs an approval, in words."""
+    return tuple(change.text for change in changes(before, after) if change.widens)
 
 
 def changes(before: Settings, after: Settings) -> Iterator[Change]:
-    """Yield what differs, in words, and whether it widens what a sandbox can do."""
+    """Yield the differences, in words, and whether each widens what a sandbox can do."""
     for row in SETTINGS:
         old, new = before.all(row.key), after.all(row.key)
         if row.grows:
-            yield from _additions(row, old, new)
+            known = [(given.value, given.fields) for given in old]
+            for given in new:
+                if (given.value, given.fields) not in known:
+                    yield Change(row.key, f"{row.file_key}: + {_describe(given)}", row.effect == "widens")
         elif _single(row, old) != _single(row, new):
             text = f"{row.file_key}: {_single(row, old)} -> {_single(row, new)}"
             yield Change(row.key, text, _widens(row, old, new))
-
-
-def _additions(row: Setting, old: tuple[Given, ...], new: tuple[Given, ...]) -> Iterator[Change]:
-    known = _values(old)
-    for given in new:
-        if (given.value, given.fields) not in known:
-            yield Change(row.key, f"{row.file_key}: + {_described(given)}", row.effect == "widens")
-
-
-def _values(values: tuple[Given, ...]) -> list[tuple[str, dict[str, str]]]:
-    return [(given.value, given.fields) for given in values]
 
 
 def _single(row: Setting, values: tuple[Given, ...]) -> str:
@@ -114,12 +106,11 @@ def _single(row: Setting, values: tuple[Given, ...]) -> str:
     return " ".join(values[-1].fields.values()) or values[-1].value if values else "nothing"
 
 
-def _described(given: Given) -> str:
+def _describe(given: Given) -> str:
     fields = given.fields
-    if "mode" in fields:
-        where = f" at {fields['sandbox']}" if fields["sandbox"] else ""
-        return f"{fields['host']} {_MODES[fields['mode']]}{where}"
-    return given.value
+    if "mode" not in fields:
+        return given.value
+    return f"{fields['host']} {_MODES[fields['mode']]}" + (f" at {fields['sandbox']}" if fields["sandbox"] else "")
 
 
 def _widens(row: Setting, old: tuple[Given, ...], new: tuple[Given, ...]) -> bool:
@@ -132,11 +123,14 @@ def _widens(row: Setting, old: tuple[Given, ...], new: tuple[Given, ...]) -> boo
 
 
 def explain(request: TrustRequest, before: Settings, after: Settings) -> Iterator[str]:
-    """Yield the request as a difference against what the user has now."""
+    """Yield the request as a difference from the user's own settings."""
     yield f"{console.paint('This project', 'bold')} asks for settings, in {console.quote(request.path)}:"
     for change in changes(before, after):
         mark = console.paint("widens  ", "yellow") if change.widens else "tightens"
         yield f"  {mark}  {console.shorten(change.text, 200)}"
+
+
+# The records: a file for each path, with path, digest and effect
 
 
 def is_approved(request: TrustRequest, wide: tuple[str, ...]) -> bool:
@@ -148,7 +142,6 @@ def is_approved(request: TrustRequest, wide: tuple[str, ...]) -> bool:
 
 
 def approve(request: TrustRequest, wide: tuple[str, ...]) -> None:
-    """Write an approval down."""
     from claudebox.base.files import replace_file
     from claudebox.base.state import open_state
 
@@ -174,7 +167,7 @@ def approvals(state: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 
 def revoke(state: str, path: str) -> bool:
-    """Take an approval back; tell whether there was one."""
+    """Remove an approval; return whether there was one."""
     try:
         os.unlink(_record(state, path))
     except FileNotFoundError:
