@@ -11,7 +11,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.network import plan as network_plan
 from claudebox.network.facts import find_proxy
 from claudebox.network.records import ApiConfig, Broker, Budget, Endpoint, InjectConfig, Served, Trust
-from claudebox.plan.records import Mount, Provision, Variable
+from claudebox.plan.records import Extras, Mount, Variable
 from claudebox.settings.domains import Permission, parse_domain
 
 TYPE_CHECKING = False
@@ -167,14 +167,14 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
         yield problem
 
 
-def provide(policy: Policy, host: Host, held: str) -> Provision:
+def provide(policy: Policy, host: Host, held: str) -> Extras:
     """Return what the sandbox gets of it: the socket of the client, placeholders, and a word to the agent."""
     if not held:
-        return Provision()
+        return Extras()
     reason = "the way to the model; the key is added outside"
     socket = Mount(policy.agent.upstream.socket, "socket", reason, MODEL_API, role="client")
     advice = (_ADVICE, *_budget_advice(policy))
-    return Provision(mounts=(socket,), variables=tuple(_variables(policy, host, held)), advice=advice)
+    return Extras(mounts=(socket,), variables=tuple(_variables(policy, host, held)), advice=advice)
 
 
 def _budget_advice(policy: Policy) -> Iterator[str]:

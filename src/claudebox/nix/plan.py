@@ -9,7 +9,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.nix.records import number
 from claudebox.plan import storage as plan_storage
-from claudebox.plan.records import Mount, NixAccess, NixRelay, Provision, Variable
+from claudebox.plan.records import Extras, Mount, NixAccess, NixRelay, Variable
 from claudebox.settings import parsers
 from claudebox.tables import inside
 
@@ -207,7 +207,7 @@ printf '%s\\n' "$first"
 _CACHE = "nix-cache"  # of the instance: a cache of the host's would be believed by the host (facts of Nix's design)
 
 
-def provide(policy: Policy, host: Host, nix: Nix) -> Provision:
+def provide(policy: Policy, host: Host, nix: Nix) -> Extras:
     """Return everything of Nix for this sandbox."""
     decision = decide_access(policy, nix)
     relay = _relay(host, nix) if decision.kind == "relay" else None
@@ -217,7 +217,7 @@ def provide(policy: Policy, host: Host, nix: Nix) -> Provision:
     if fetched and not nix.program:
         raise ClaudeboxError(f"`{policy.packages[0].origin}`: packages need the program `nix`, which was not found")
     names = ", ".join(request.name for request in policy.packages)
-    return Provision(
+    return Extras(
         mounts=(*_mounts(policy, host, nix, decision), *(shell.mounts if shell else ())),
         variables=tuple(_variables(policy, nix, decision)),
         kept=(_CACHE,) if decision.kind != "off" and _own_cache(policy, host) else (),

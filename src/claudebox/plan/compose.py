@@ -12,14 +12,12 @@ from claudebox.plan import environment as plan_environment
 from claudebox.plan import mounts as plan_mounts
 from claudebox.plan import protected as plan_protected
 from claudebox.plan import storage as plan_storage
-from claudebox.plan.records import Mount, Plan, Provision, Variable
-from claudebox.plan.tools import _NAMED, _caches, _kept, _path, _toolchains
+from claudebox.plan.records import Extras, Mount, Plan, join_extras
 from claudebox.settings.records import named
-from claudebox.tables.tools import TOOLCHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from claudebox.host.records import Host
     from claudebox.network.records import Broker, Link
@@ -102,12 +100,12 @@ def make_plan(policy: Policy, host: Host) -> Plan:
             f"there is no seccomp filter for {host.machine.architecture}",
             hint="claudebox protects x86_64 and aarch64; elsewhere it does not start",
         )
-    extra = _provision(policy, host)
     held = host.credential if policy.brokered else ""  # decided here and nowhere else; the plan carries it
     broker, brokered = _broker(policy, host, held)
+    extra = join_extras((brokered, _tools(policy, host)))
     made = () if policy.command else tuple(agent_plan.plan_variables(host, held, policy.words))
-    variables = plan_environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
-    rows = _rows(policy, host, held, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
+    variables = plan_environment.plan_variables(policy, host, (*made, *extra.variables))
+    rows = _rows(policy, host, held, extra)
     own_git = git_plan.plan_own(policy, host)
     checkouts = (f"{git_plan.CHECKOUTS}/{row.name}" for row in host.git.empty_submodules)
     kept = (*plan_storage.kept(policy, host), *extra.kept, *(f"git/{own.name}/own" for own in own_git), *checkouts)
@@ -174,15 +172,16 @@ def _limits(policy: Policy, host: Host) -> tuple[GroupLimits | None, tuple[str, 
     return plan_limits.plan_group(policy.limits, host), (f"limits: {plan_limits.spell_limits(policy.limits)}",)
 
 
-def _provision(policy: Policy, host: Host) -> Provision:
+def _tools(policy: Policy, host: Host) -> Extras:
     asked = (
         policy.toolchains, policy.packages, policy.credential, policy.kept_names, policy.devshell, host.nix,
         host.tools.program_directories, host.tools.devices, host.tools.browsers,
     )  # fmt: skip
     if not any(asked) and policy.nix in ("auto", "off"):
-        return Provision()
+        return Extras()
+    from claudebox.plan import tools
 
-    return plan_extras(policy, host)
+    return tools.plan_tools(policy, host)
 
 
 def _link(policy: Policy, host: Host) -> Link | None:
@@ -197,17 +196,17 @@ def _link(policy: Policy, host: Host) -> Link | None:
     return link.replace(served=(*link.served, *broker_plan.served(policy, host)))
 
 
-def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Provision]:
+def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Extras]:
     cloud = any(name in host.environ for name, *_ in policy.agent.upstream.clouds)
     needed = (held, policy.tier.listed, host.secrets.held, any(policy.budget), network_plan.has_proxy(host.environ))
     if not any(needed) and not cloud:
-        return None, Provision()
+        return None, Extras()
     from claudebox.broker import plan as broker_plan
 
     return broker_plan.plan(policy, host, held), broker_plan.provide(policy, host, held)
 
 
-def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advice: Iterable[str]) -> tuple[Mount, ...]:
+def _rows(policy: Policy, host: Host, held: str, extra: Extras) -> tuple[Mount, ...]:
     of_client = () if policy.command else agent_plan.plan_mounts(policy, host, held)
     texts = (sandbox_md.PATH, policy.agent.instructions)
     own: tuple[Mount, ...] = (
@@ -217,7 +216,7 @@ def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advic
         *plan_protected.plan_mounts(policy, host),
         *git_plan.plan_mounts(policy, host),
         *masking.plan_mounts(policy, host),
-        *extra,
+        *extra.mounts,
         *(Mount(path, "file", "tells the agent where it is", mode=0o644) for path in texts),
     )
     if host.sockets.paths:
@@ -229,7 +228,7 @@ def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advic
     rows = arrange((*own, *asked))
     rows = arrange((*rows, *masking.mask_sockets(policy, host, rows))) if host.sockets.paths else rows
     rows = arrange((*rows, *plan_mounts.plan_spelling(host, rows))) if host.project.linked else rows
-    text = sandbox_md.describe(policy, tuple(row for row in rows if row.dest not in texts), advice)
+    text = sandbox_md.describe(policy, tuple(row for row in rows if row.dest not in texts), extra.advice)
     memory = b"\n".join(part for part in (*host.agent.memory_files[:1], text, *host.agent.memory_files[1:]) if part)
     contents = dict(zip(texts, (text, memory), strict=True))
     return tuple(row.replace(content=contents[row.dest]) if row.dest in contents else row for row in rows)
@@ -329,97 +328,3 @@ def _command(policy: Policy, host: Host) -> tuple[str, ...]:
     if host.agent.client is None:
         raise host.agent.client_problem or ClaudeboxError("`claude` was not found")
     return agent_plan.command(policy, host)
-
-
-def plan_extras(policy: Policy, host: Host) -> Provision:
-    """Return everything that is added."""
-    caches = _caches(policy)
-    nix = _nix(policy, host)
-    device, own = _devices(policy, host), _wrappers(policy, host)
-    path = (*_asked(host), *nix.path, *device.path, *(host.tools.toolchains.path if host.tools.toolchains else ()))
-    return nix.replace(
-        mounts=(
-            *_toolchains(host), *_kept(policy, host), *_credential(policy, host), *device.mounts, *own.mounts,
-            *nix.mounts,
-        ),
-        variables=(
-            *_variables(policy, host, caches), *device.variables, *own.variables, *nix.variables,
-            *_path(host, path, packages=nix.packages),
-        ),
-        kept=(*(f"home/{name}" for name in policy.kept_names), *nix.kept),
-        warnings=(*_warnings(policy, host), *device.warnings, *own.warnings, *nix.warnings),
-        advice=(*device.advice, *nix.advice),
-    )  # fmt: skip
-
-
-def _nix(policy: Policy, host: Host) -> Provision:
-    """Return what Nix adds, or refuse what was asked for in vain."""
-    if host.nix is not None:
-        from claudebox.nix import plan as nix_plan
-
-        return nix_plan.provide(policy, host, host.nix)
-    asked = [(policy.nix_origin, "the daemon")] if policy.nix in ("daemon", "relay") else []
-    asked += [(policy.devshell, "a dev shell")] if policy.devshell else []
-    asked += [(request.origin, f"the package `{request.name}`") for request in policy.packages]
-    if asked and not (policy.packages and policy.packages_optional):
-        origin, what = asked[0]
-        raise ClaudeboxError(
-            f"`{origin}`: {what} needs Nix, and there is none on this machine",
-            hint="install Nix, or the programs in /usr; see `--toolchain` for those in your home",
-        )
-    warnings = [f"{origin}: {what} needs Nix, and there is none on this machine" for origin, what in asked]
-    return Provision(warnings=tuple(warnings))
-
-
-def _devices(policy: Policy, host: Host) -> Provision:
-    if host.tools.devices is None:
-        return Provision()
-    from claudebox.plan import tools as plan_tools
-
-    return plan_tools.plan_devices(policy, host, host.tools.devices)
-
-
-def _wrappers(policy: Policy, host: Host) -> Provision:
-    if host.tools.browsers is None:
-        return Provision()
-    from claudebox.plan import tools as plan_tools
-
-    return plan_tools.plan_wrappers(policy, host)
-
-
-def _asked(host: Host) -> Iterator[str]:
-    """Yield the directories of PATH that were asked for, by the names that they have inside."""
-    for row in host.tools.program_directories:
-        fact = host.mounted.sources[row.source]
-        yield (fact.real if mount_checks.is_visible(fact, host) else fact.path) + row.below
-
-
-def _credential(policy: Policy, host: Host) -> Iterator[Mount]:
-    if policy.credential is not None:
-        yield from git_plan.plan_credential_mounts(policy.credential, host)
-
-
-def _variables(policy: Policy, host: Host, caches: dict[str, str]) -> Iterator[Variable]:
-    for request in policy.toolchains:
-        for variable, place in TOOLCHAINS[request.name].variables:
-            yield Variable(variable, f"{host.home}/{place}", "claudebox", f"toolchain {request.name}")
-    place = plan_storage.caches_inside(policy, host) or f"{host.home}/.cache"
-    for variable, name in caches.items():
-        yield Variable(variable, f"{place}/{name}", "claudebox", "where this program keeps its cache")
-
-
-def _warnings(policy: Policy, host: Host) -> Iterator[str]:
-    for request in policy.toolchains:
-        places = TOOLCHAINS[request.name].programs
-        found = {dest for _, dest, _ in host.tools.toolchains.programs} if host.tools.toolchains is not None else set()
-        if not found.intersection(f"{host.home}/{place}" for place in places):
-            named = ", ".join(f"~/{place}" for place in places[:_NAMED]) + (", ..." if len(places) > _NAMED else "")
-            yield f"{request.origin}: nothing of toolchain {request.name} is in your home (looked for {named})"
-    for row in host.tools.program_directories:
-        shown = [request.source for request in policy.mounts]
-        strays = [path for path in row.strays if not any(mount_checks.covers(place, path) for place in shown)]
-        if strays:
-            origin = policy.mounts[shown.index(row.source)].origin
-            yield f"{origin} {row.source}: programs there are links to {', '.join(strays[:3])}, which is not inside"
-    if policy.credential is not None and not host.secrets.git_token:
-        yield f"{policy.credential.origin}: {policy.credential.token} is not set, git inside cannot log in"

@@ -6,6 +6,7 @@ from claudebox.base.records import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Literal
 
     from claudebox.host.records import Identity, StubKind
@@ -129,8 +130,8 @@ class NixRelay(Value):
     needed: tuple[str, ...] = ()  # what it must see, even in the home
 
 
-class Provision(Value):
-    """What profiles add to a sandbox."""
+class Extras(Value):
+    """What a planner adds to a sandbox: tools, Nix, the broker."""
 
     mounts: tuple[Mount, ...] = ()
     variables: tuple[Variable, ...] = ()
@@ -142,6 +143,14 @@ class Provision(Value):
     nix: NixAccess | None = None
     relay: NixRelay | None = None
     prefix: tuple[str, ...] = ()  # what stands in front of the command
+
+
+def join_extras(parts: Sequence[Extras]) -> Extras:
+    """Return what several planners add; only one of them plans Nix."""
+    names = ("mounts", "variables", "kept", "warnings", "path", "advice", "prefix")
+    rows = {name: tuple(row for part in parts for row in getattr(part, name)) for name in names}
+    nix = next((part for part in parts if part.nix is not None), Extras())
+    return Extras(**rows, packages=any(part.packages for part in parts), nix=nix.nix, relay=nix.relay)
 
 
 class GroupLimits(Value):

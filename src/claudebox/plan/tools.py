@@ -1,4 +1,4 @@
-"""Policy + Host → what profiles add to a sandbox: toolchains, a git credential, state of other agents, Nix.
+"""Policy + Host → tools that were asked for: toolchains, a git credential, kept state, devices, browsers, Nix.
 
 Off the usual launch path: imported only where a policy asks for one of them.
 """
@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 
 from claudebox.base.errors import ClaudeboxError
+from claudebox.git import plan as git_plan
 from claudebox.plan import environment as plan_environment
 from claudebox.plan import mount_checks
-from claudebox.plan.records import PACKAGES, Fetched, Mount, Provision, Variable
+from claudebox.plan import storage as plan_storage
+from claudebox.plan.records import PACKAGES, Extras, Fetched, Mount, Variable, join_extras
 from claudebox.tables import tools as tables_tools
 from claudebox.tables.inside import CLIENT_DIRECTORY
 from claudebox.tables.tools import TOOLCHAINS
@@ -20,30 +22,79 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.host.records import Host
-    from claudebox.host.tools import Browsers, Devices, Node
+    from claudebox.host.tools import Browsers, Devices, Found, Node
     from claudebox.settings.records import Policy
 
 
 _NAMED = 6  # places of a toolchain that a warning names
 
 
-def _path(host: Host, directories: tuple[str, ...], *, packages: bool) -> Iterator[Variable]:
-    if directories or packages:
+def plan_tools(policy: Policy, host: Host) -> Extras:
+    """Return all that was asked for; the programs of what comes first are found first."""
+    parts = [_plan_directories(policy, host), _plan_nix(policy, host)]
+    if host.tools.devices is not None:
+        parts.append(plan_devices(policy, host, host.tools.devices))
+    parts += [_plan_toolchains(policy, host), _plan_state(policy, host), _plan_credential(policy, host)]
+    if host.tools.browsers is not None:
+        parts.append(plan_browsers(policy, host, host.tools.browsers))
+    extras = join_extras(parts)
+    return extras.replace(variables=(*extras.variables, *_path(host, extras)))
+
+
+def _path(host: Host, extras: Extras) -> Iterator[Variable]:
+    if extras.path or extras.packages:
         reason = "programs, those that were asked for first; none in a directory that can be written to"
-        value = plan_environment.search_path(host, directories)
+        value = plan_environment.search_path(host, extras.path)
         own, _, rest = value.partition(":")
-        fetched = Fetched(PACKAGES, f"{own}:", rest) if packages else None
+        fetched = Fetched(PACKAGES, f"{own}:", rest) if extras.packages else None
         yield Variable("PATH", value, "claudebox", reason, fetched=fetched)
 
 
-def _caches(policy: Policy) -> dict[str, str]:
-    return {variable: name for request in policy.toolchains for variable, name in TOOLCHAINS[request.name].caches}
+def _plan_directories(policy: Policy, host: Host) -> Extras:
+    """Put directories of programs on PATH, by the names that they have inside."""
+    path, warnings = [], []
+    shown = [request.source for request in policy.mounts]
+    for row in host.tools.program_directories:
+        fact = host.mounted.sources[row.source]
+        path.append((fact.real if mount_checks.is_visible(fact, host) else fact.path) + row.below)
+        strays = [stray for stray in row.strays if not any(mount_checks.covers(place, stray) for place in shown)]
+        if strays:
+            origin = policy.mounts[shown.index(row.source)].origin
+            warnings.append(
+                f"{origin} {row.source}: programs there are links to {', '.join(strays[:3])}, which is not inside"
+            )
+    return Extras(path=tuple(path), warnings=tuple(warnings))
 
 
-def _toolchains(host: Host) -> Iterator[Mount]:
-    if host.tools.toolchains is None:
-        return
-    for name, dest, fact in host.tools.toolchains.programs:
+def _plan_toolchains(policy: Policy, host: Host) -> Extras:
+    found = host.tools.toolchains
+    if found is None:
+        return Extras()
+    variables = [
+        Variable(name, f"{host.home}/{place}", "claudebox", f"toolchain {request.name}")
+        for request in policy.toolchains
+        for name, place in TOOLCHAINS[request.name].variables
+    ]
+    caches = plan_storage.caches_inside(policy, host) or f"{host.home}/.cache"
+    variables += [
+        Variable(name, f"{caches}/{place}", "claudebox", "where this program keeps its cache")
+        for request in policy.toolchains
+        for name, place in TOOLCHAINS[request.name].caches
+    ]
+    present = {dest for _, dest, _ in found.programs}
+    warnings = []
+    for request in policy.toolchains:
+        places = TOOLCHAINS[request.name].programs
+        if present.isdisjoint(f"{host.home}/{place}" for place in places):
+            named = ", ".join(f"~/{place}" for place in places[:_NAMED]) + (", ..." if len(places) > _NAMED else "")
+            warnings.append(
+                f"{request.origin}: nothing of toolchain {request.name} is in your home (looked for {named})"
+            )
+    return Extras(tuple(_toolchain_mounts(host, found)), tuple(variables), (), tuple(warnings), found.path)
+
+
+def _toolchain_mounts(host: Host, found: Found) -> Iterator[Mount]:
+    for name, dest, fact in found.programs:
         hidden = mount_checks.hidden_by(fact, host)
         if hidden is not None:
             raise ClaudeboxError(f"toolchain `{name}`: `{dest}` would expose `{hidden.fact.path}` ({hidden.why})")
@@ -53,28 +104,57 @@ def _toolchains(host: Host) -> Iterator[Mount]:
             yield Mount(
                 dest, "ro-bind", f"programs of toolchain {name}", fact.real, pinned=fact.identity, role="toolchain"
             )
-    for path in host.tools.toolchains.without:
+    for path in found.without:
         yield Mount(path, "empty", "nothing that programs need", role="toolchain")
-    for link, target in host.tools.toolchains.links:
+    for link, target in found.links:
         yield Mount(link, "symlink", "leads to a program of a toolchain", target, role="toolchain")
 
 
-def _kept(policy: Policy, host: Host) -> Iterator[Mount]:
-    for name in policy.kept_names:
-        reason = "state of the agent in this project"
-        yield Mount(f"{host.home}/{name}", "bind", reason, f"{host.instance.directory}/home/{name}", role="state")
+def _plan_state(policy: Policy, host: Host) -> Extras:
+    kept = tuple(f"home/{name}" for name in policy.kept_names)
+    reason, directory = "state of the agent in this project", host.instance.directory
+    mounts = (
+        Mount(f"{host.home}/{name}", "bind", reason, f"{directory}/home/{name}", role="state")
+        for name in policy.kept_names
+    )
+    return Extras(tuple(mounts), kept=kept)
 
 
-# Policy + Host → device nodes inside: those of graphics processors with what their libraries read, and single ones.
+def _plan_credential(policy: Policy, host: Host) -> Extras:
+    asked = policy.credential
+    if asked is None:
+        return Extras()
+    warning = f"{asked.origin}: {asked.token} is not set, git inside cannot log in"
+    mounts = tuple(git_plan.plan_credential_mounts(asked, host))
+    return Extras(mounts, warnings=() if host.secrets.git_token else (warning,))
 
 
-# Made by bwrap in every sandbox.
+def _plan_nix(policy: Policy, host: Host) -> Extras:
+    """Return what Nix adds, or refuse what was asked for in vain."""
+    if host.nix is not None:
+        from claudebox.nix import plan as nix_plan
+
+        return nix_plan.provide(policy, host, host.nix)
+    asked = [(policy.nix_origin, "the daemon")] if policy.nix in ("daemon", "relay") else []
+    asked += [(policy.devshell, "a dev shell")] if policy.devshell else []
+    asked += [(request.origin, f"the package `{request.name}`") for request in policy.packages]
+    if asked and not (policy.packages and policy.packages_optional):
+        origin, what = asked[0]
+        raise ClaudeboxError(
+            f"`{origin}`: {what} needs Nix, and there is none on this machine",
+            hint="install Nix, or the programs in /usr; see `--toolchain` for those in your home",
+        )
+    warnings = [f"{origin}: {what} needs Nix, and there is none on this machine" for origin, what in asked]
+    return Extras(warnings=tuple(warnings))
+
+
+# Device nodes that bwrap makes in every sandbox.
 _THERE = frozenset(("null", "zero", "full", "random", "urandom", "tty", "ptmx", "console"))
 
 
-def plan_devices(policy: Policy, host: Host, found: Devices) -> Provision:
+def plan_devices(policy: Policy, host: Host, found: Devices) -> Extras:
     """Return everything that devices add to a sandbox."""
-    return Provision(
+    return Extras(
         mounts=(*_asked(policy, found), *(_gpu(host, found) if policy.gpu else ())),
         variables=tuple(_variables(host, found)) if policy.gpu else (),
         path=tuple(place for place in found.programs if _is_visible(place, host)),
@@ -166,21 +246,21 @@ def _is_visible(path: str, host: Host) -> bool:
     return any(present and mount_checks.covers(root, path) for root, present in roots)
 
 
-# Policy + Host → browsers inside: small programs of claudebox's own that start those of the system.
-
-
 BROWSERS_INSIDE = "/run/claudebox/ms-playwright"
 # A browser confines its pages by namespaces of its own, which cannot be made inside; the sandbox confines all of it.
 _BROWSER = '#!/bin/sh\nexec {program} --no-sandbox "$@"\n'
 
 
-def plan_wrappers(policy: Policy, host: Host) -> Provision:
-    """Return what they add to a sandbox."""
-    found = host.tools.browsers
-    return Provision(
-        mounts=tuple(_browsers(host, found)) if found else (),
-        variables=tuple(_wrappers_variables(found)) if found else (),
-        warnings=tuple(_wrappers_warnings(policy, found)) if found else (),
+def plan_browsers(policy: Policy, host: Host, found: Browsers) -> Extras:
+    """Return what browsers add to a sandbox."""
+    missing = (
+        f"{policy.browser}: there is no browser in /usr or /opt, and none of Playwright's in your home; "
+        "`npx playwright install chromium` inside puts one into the project's caches"
+    )
+    return Extras(
+        mounts=tuple(_browsers(host, found)),
+        variables=tuple(_browser_variables(found)),
+        warnings=() if found.programs or found.downloaded is not None else (missing,),
     )
 
 
@@ -197,18 +277,10 @@ def _browsers(host: Host, found: Browsers) -> Iterator[Mount]:
         yield Mount(BROWSERS_INSIDE, "ro-bind", reason, fact.real, pinned=fact.identity, role="toolchain")
 
 
-def _wrappers_variables(found: Browsers) -> Iterator[Variable]:
+def _browser_variables(found: Browsers) -> Iterator[Variable]:
     if found.programs:
         program = f"{CLIENT_DIRECTORY}/{os.path.basename(found.programs[0])}"
         for name in ("CHROME_BIN", "CHROME_PATH", "PUPPETEER_EXECUTABLE_PATH"):
             yield Variable(name, program, "claudebox", "the browser")
     if found.downloaded is not None:
         yield Variable("PLAYWRIGHT_BROWSERS_PATH", BROWSERS_INSIDE, "claudebox", "browsers of Playwright, read-only")
-
-
-def _wrappers_warnings(policy: Policy, found: Browsers) -> Iterator[str]:
-    if not found.programs and found.downloaded is None:
-        yield (
-            f"{policy.browser}: there is no browser in /usr or /opt, and none of Playwright's in your home; "
-            "`npx playwright install chromium` inside puts one into the project's caches"
-        )
