@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import shutil
 import subprocess
@@ -206,11 +207,11 @@ class Pair:
 
     def write_state(self, **changes: object) -> None:
         """Change what set-up has written down."""
-        self.box.write(f"{self.private}/state.json", json.dumps({**self.read_state(), **changes}))
+        self.box.write(f"{self.private}/state", marshal.dumps({**self.read_state(), **changes}, 4))
 
     def read_state(self) -> dict[str, Any]:
-        place = Path(f"{self.private}/state.json")
-        return json.loads(place.read_text()) if place.exists() else {}
+        place = Path(f"{self.private}/state")
+        return marshal.loads(place.read_bytes()) if place.exists() else {}
 
     def refs(self) -> dict[str, str]:
         rows = self.host("git for-each-ref --format='%(refname) %(objectname)'").split("\n")

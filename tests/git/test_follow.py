@@ -83,10 +83,10 @@ def test_the_end_names_stashes_that_an_import_has_seen_before(pair):
 def test_a_session_that_did_nothing_says_nothing(pair, follower):
     # proves GIT-03
     pair.bring_back()
-    before = os.stat(f"{pair.private}/state.json").st_mtime_ns
+    before = os.stat(f"{pair.private}/state").st_mtime_ns
 
     assert follower.communicate("\n")[0] == ""
-    assert os.stat(f"{pair.private}/state.json").st_mtime_ns == before  # not even looked at
+    assert os.stat(f"{pair.private}/state").st_mtime_ns == before  # not even looked at
 
 
 def test_nothing_comes_back_before_the_question(pair):

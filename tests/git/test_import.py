@@ -30,7 +30,7 @@ def test_a_commit_arrives_with_branch_and_index(pair):
 def test_what_an_earlier_version_kept_is_read_and_replaced(pair):
     # proves GIT-03
     state = pair.read_state()
-    os.unlink(f"{pair.private}/state.json")
+    os.unlink(f"{pair.private}/state")
     for name, text in (("layout.json", json.dumps(state["layout"])), ("base", state["base"]), ("real", pair.real)):
         pair.box.write(f"{pair.private}/{name}", text)
     shutil.rmtree(f"{pair.private}/synced")

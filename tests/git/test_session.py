@@ -308,7 +308,7 @@ def test_commits_of_a_killed_session_are_found_after_a_reboot_and_a_rename(user_
     # proves NEW-R8
     box = user_repository
     box.sh(COMMIT, flags=("--git-import", "manual"))  # as if it had been killed: nothing has come back
-    (private,) = [path.parent for path in Path(box.home, ".claudebox/instances").glob("*/git/*/state.json")]
+    (private,) = [path.parent for path in Path(box.home, ".claudebox/instances").glob("*/git/*/state")]
     if change == "reboot":  # its name was made of a number that has changed
         private.rename(private.with_name("0" * 16))
     else:
@@ -365,7 +365,7 @@ def test_a_repository_is_adopted_as_a_whole_whenever_it_is_killed(user_box, chec
     box = user_box
     box.write(f"{box.home}/.gitconfig", GITCONFIG)
     box.sh(MADE, flags=("--git-import", "manual"))
-    (private,) = [path.parent for path in Path(box.home, ".claudebox/instances").glob("*/git/*/state.json")]
+    (private,) = [path.parent for path in Path(box.home, ".claudebox/instances").glob("*/git/*/state")]
     killed = box.host("/usr/bin/python3", "-IS", "-c", KILL, f"{checkout}/src", str(private), when)
     assert killed.returncode == -9, killed.stderr
     assert not os.path.exists(f"{box.project}/.git") or sh(box, "git status --porcelain") == "?? a\n"

@@ -251,7 +251,7 @@ FAULTS = [
     Fault("bwrap of others", lambda machine: machine.bwrap.chmod(0o777), good_bwrap, "replaced by other users"),
     Fault("old bwrap", other_bwrap(WRAPPER.format(change="pass").replace(" --size ", " ").replace(" --seccomp ", " ")),
           good_bwrap, "does not know `--seccomp`"),
-    Fault("silent bwrap", other_bwrap(FAKE + "sys.exit(1)\n"), good_bwrap, "it said nothing"),
+    Fault("silent bwrap", other_bwrap(FAKE + "sys.exit(1)\n"), good_bwrap, "no error output"),
     Fault("no user namespaces", other_bwrap(
         FAKE + "sys.exit('bwrap: Creating new namespace failed: Operation not permitted')\n"), good_bwrap,
         "the user namespace could not be made"),

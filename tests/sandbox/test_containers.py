@@ -15,7 +15,6 @@ from tests.conftest import REPOSITORY, need
 from tests.sandbox.conftest import PYTHON
 
 from claudebox.host import bubblewrap
-from claudebox.run import start
 
 EXAMPLES = REPOSITORY / "docs/examples/containers"
 UNMASK = ("--security-opt", "unmask=ALL")
@@ -146,7 +145,7 @@ def test_check_says_that_it_is_in_a_container(podman):
     check = podman.run(*flags, command=("--check", "--json", "--network", "none"))
     findings = {row["name"]: row for row in json.loads(check.stdout)["findings"]}
     assert check.returncode == 0, check.stdout
-    assert findings["container"]["detail"] == "this looks like podman: system calls are filtered"
+    assert findings["container"]["detail"] == "running in podman; system calls are filtered"
     assert podman.run(*LEAST, command=("--check", "--network", "none")).returncode == 1
 
 
@@ -207,9 +206,9 @@ def test_every_engine_has_its_remedy(monkeypatch, kind, words):
     monkeypatch.setattr(bubblewrap, "find_lacks", lambda: ("unmask", "permit", "unconfine"))
     symptoms = ["pivot_root: Operation not permitted", "Creating new namespace failed: Operation not permitted"]
     for said in symptoms if kind else symptoms[:1]:
-        hint = start.explain(f"bwrap: {said}").hint
+        hint = bubblewrap.explain(f"bwrap: {said}").hint
         assert [word for word in words if word not in hint] == []
-    mounting = start.explain("bwrap: Can't mount proc on /newroot/proc: Operation not permitted").hint
+    mounting = bubblewrap.explain("bwrap: Can't mount proc on /newroot/proc: Operation not permitted").hint
     assert words[0] in mounting
 
 

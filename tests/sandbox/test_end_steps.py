@@ -37,20 +37,20 @@ FAULTS = (
 )  # fmt: skip
 # What fails: module, class, function, the name that the line has for it, and what is not done then.
 STEPS = {
-    "the terminal": ("launch.terminal", "Terminal", "restore", ""),
-    "the stubs": ("launch.stubs", "Session", "end", "stubs"),
-    "the storage": ("launch.storage", "Storage", "end", ""),
-    "the locks of git": ("launch.git_lock", "", "release", "commit"),
+    "the terminal": ("run.terminal", "Terminal", "restore", ""),
+    "the stubs": ("run.stubs", "Session", "end", "stubs"),
+    "the storage": ("run.storage", "Storage", "end", ""),
+    "the locks of git": ("git.state", "", "release", "commit"),
     "disarming repositories": ("report.leftovers", "Leftovers", "disarm", "disarm"),
-    "bringing commits back": ("launch.git_follow", "Follower", "finish", "commit"),
-    "the snapshot": ("undo.sidecar", "UndoSidecar", "finish", ""),
-    "what the sandbox left running": ("launch.start", "", "reap_orphans", ""),
+    "bringing commits back": ("git.sidecar", "Follower", "finish", "commit"),
+    "the snapshot": ("undo.snapshot", "UndoSidecar", "finish", ""),
+    "what the sandbox left running": ("run.start", "", "reap_orphans", ""),
     "looking for changes": ("report.leftovers", "Leftovers", "look", "report"),
     "the report": ("report.session", "SessionReport", "_tell", "report log"),
     "writing the session log": ("report.session", "SessionReport", "_write", "log"),
     "printing what changed": ("report.session", "SessionReport", "_print_changes", "screen"),
     "printing the receipt": ("report.receipt", "", "lines", ""),
-    "what the host replaced meanwhile": ("launch.host_guard", "HostGuard", "finish", ""),
+    "what the host replaced meanwhile": ("run.mounts", "HostGuard", "finish", ""),
 }
 WORK = (
     "git commit -q --allow-empty -m inside; git init -q n; git -C n config core.fsmonitor x; "
@@ -109,7 +109,7 @@ def test_a_payload_that_nobody_stays_beside_is_ended(user_box):
     """The launcher fails while the payload runs: it is killed, and everything at the end is done."""
     # proves END-01, NEW-R2
     repositories.make(user_box)
-    STEPS["staying beside the sandbox"] = ("launch.supervise", "", "wait", "")
+    STEPS["staying beside the sandbox"] = ("run.supervise", "Supervisor", "wait", "")
     try:
         result, done = play(user_box, "staying beside the sandbox", FAULTS[0])
     finally:
@@ -122,7 +122,7 @@ def test_a_payload_that_nobody_stays_beside_is_ended(user_box):
     assert done["log"]
 
 
-@pytest.mark.parametrize("name", ["launch.supervise::wait", "launch.stubs:Session:end"])
+@pytest.mark.parametrize("name", ["run.supervise:Supervisor:wait", "run.stubs:Session:end"])
 def test_a_fault_leaves_the_terminal_as_it_was(user_box, background, name):
     # proves END-01, NEW-R2
     source = os.path.join(os.path.dirname(os.path.dirname(user_box.program)), "src")

@@ -65,7 +65,7 @@ def test_memory_and_processors_are_limited_or_the_launch_is_refused(box, flag, v
         assert box.sh(HOG).stdout.strip() == str(399 << 20)
         killed = box.sh(HOG, flags=(flag, value))
         assert killed.stdout.strip() != str(399 << 20)
-        assert "the limit of memory was reached" in killed.stderr
+        assert "the memory limit was reached" in killed.stderr
     else:
         burn = "i=0; while [ $i -lt 1500000 ]; do i=$((i+1)); done; times | tail -1"
         begun = time.monotonic()

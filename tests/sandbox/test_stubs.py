@@ -152,7 +152,7 @@ def test_a_stub_that_another_session_replaces_shows_nothing_of_the_host(box, alt
     edits = {"run/start.py": (start, swap + start)}
     if not covered:  # if the stub itself were shown it would be read: what is tried here can succeed
         edits["plan/protected.py"] = ("        if covered:\n", "        if not guarded.path:\n")
-        edits["run/mounts.py"] = ("_name(mount.pinned or standing.get(mount.dest))", '""')
+        edits["run/mounts.py"] = ("_name(mount.pinned or stubs.get(mount.dest))", '""')
     altered(box, edits=edits)
 
     result = box.host(box.program, "-y", "--exec", "--", "cat", f"{place}/id")
@@ -245,7 +245,7 @@ def halted(box, altered, background):
     box.host("git", "config", "include.path", "../absent").check_returncode()  # its stub is mounted itself
     before = entries(box.project)
     program, word = box.program, "        start.let_go(begun, sandbox)\n"
-    altered(box, edits={"session.py": (word, f"        __import__('time').sleep(30)\n{word}")})
+    altered(box, edits={"run/launch.py": (word, f"        __import__('time').sleep(30)\n{word}")})
     session = background(box, box.program, "-y", "--exec", "--", "touch", "made")
     box.program = program  # for the next one
     wait_until(lambda: len(descendants(session.pid)) > 1, "bwrap has started")
@@ -297,7 +297,7 @@ def test_a_signal_at_a_bad_moment_leaves_no_stub(user_box, altered, prepare, mod
     user_box.host("sh", "-ec", prepare).check_returncode()
     assert user_box.run("true").returncode == 0
     before = entries(user_box.project)
-    altered(user_box, edits={f"launch/{module}": (moment, moment + then.replace("15)", f"{number})"))})
+    altered(user_box, edits={f"run/{module}": (moment, moment + then.replace("15)", f"{number})"))})
 
     result = user_box.run("touch", "made")
 

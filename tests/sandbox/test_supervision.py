@@ -105,7 +105,7 @@ def test_a_fork_that_fails_is_tried_again_and_ends_nothing(user_box, background,
 
 def test_a_chore_that_is_broken_costs_the_chore_and_not_the_session(user_box, altered):
     # proves NEW-R2
-    altered(user_box, edits={"run/host_guard.py": ("(left := self._first", "(left := self._absent")})
+    altered(user_box, edits={"run/mounts.py": ("(left := self._first", "(left := self._absent")})
     result = user_box.sh("sleep 0.3; echo on; exit 5")
 
     assert (result.returncode, result.stdout) == (5, "on\n")

@@ -329,7 +329,7 @@ def test_processes_that_are_shared_start_nothing(box):
     prepare(box)
     source = f"{os.path.dirname(os.path.dirname(box.program))}/src"
     code = DRIVER.format(source=source, flags=(), seam="alter=lambda p: without(p, 'pid')")
-    code = f"import claudebox.run.inspect; claudebox.run.inspect._PATIENCE = 1\n{code}"
+    code = f"import claudebox.run.start; claudebox.run.start._FILTER_TIMEOUT = 1\n{code}"
     result = box.host("/usr/bin/python3", "-ISc", f"import sys; sys.path.insert(0, {source!r})\n{code}")
     assert result.returncode == 1
     assert "nothing was started" in result.stderr

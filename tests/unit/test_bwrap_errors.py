@@ -9,7 +9,6 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.host import bubblewrap
 from claudebox.host.records import Bubblewrap
 from claudebox.plan import compose
-from claudebox.run import start
 from claudebox.settings.records import Policy
 
 
@@ -34,13 +33,13 @@ from claudebox.settings.records import Policy
             "bwrap: Can't find source path /x: Permission denied",
             "bwrap could not set up the sandbox: Can't find source path /x",
         ),
-        ("", "bwrap could not set up the sandbox: it said nothing"),
-        ("\n", "bwrap could not set up the sandbox: it said nothing"),
+        ("", "bwrap could not set up the sandbox: no error output"),
+        ("\n", "bwrap could not set up the sandbox: no error output"),
     ],
 )
 def test_the_last_words_of_bwrap_become_what_is_wrong_and_a_remedy(said, message):
     # proves UX-05, SAND-14
-    error = start.explain(said)
+    error = bubblewrap.explain(said)
 
     assert error.message.startswith(message)
     assert error.hint
@@ -58,10 +57,10 @@ def test_the_last_words_of_bwrap_become_what_is_wrong_and_a_remedy(said, message
 )
 def test_the_remedy_is_the_one_of_this_machine(monkeypatch, settings, words):
     # proves UX-05
-    monkeypatch.setattr(start, "_setting", lambda name: settings.get(name, b""))
+    monkeypatch.setattr(bubblewrap, "_read_sysctl", lambda name: settings.get(name, b""))
 
     for word in words:
-        assert word in start.namespace_remedy("/opt/bwrap")
+        assert word in bubblewrap.namespace_remedy("/opt/bwrap")
 
 
 @pytest.mark.parametrize(
@@ -85,19 +84,19 @@ def test_the_remedy_is_the_one_of_this_machine(monkeypatch, settings, words):
 def test_every_symptom_of_ubuntus_restriction_has_its_remedy(monkeypatch, said, files, remedy):
     # proves UX-05, HOST-01
     monkeypatch.setattr(os.path, "isfile", lambda path: path in files)
-    plain = start.explain(said)
+    plain = bubblewrap.explain(said)
     monkeypatch.setattr(bubblewrap, "is_restricted", lambda: True)
-    restricted = start.explain(said)
+    restricted = bubblewrap.explain(said)
 
     assert remedy in restricted.hint
     assert "apparmor" not in plain.hint
-    assert 'claudebox-bwrap "/opt/bwrap" ' in start.explain(said, "/opt/bwrap").hint  # no profile is about it
-    assert "install bubblewrap at /usr/bin/bwrap" in start.explain(said, "/opt/*/bwrap").hint
+    assert 'claudebox-bwrap "/opt/bwrap" ' in bubblewrap.explain(said, "/opt/bwrap").hint  # no profile is about it
+    assert "install bubblewrap at /usr/bin/bwrap" in bubblewrap.explain(said, "/opt/*/bwrap").hint
 
 
 def test_settings_of_the_kernel_are_read():
-    assert start._setting("kernel/ostype") == b"Linux"
-    assert start._setting("kernel/no_such_setting") == b""
+    assert bubblewrap._read_sysctl("kernel/ostype") == b"Linux"
+    assert bubblewrap._read_sysctl("kernel/no_such_setting") == b""
 
 
 def test_the_least_version_of_bwrap_is_one_number():
@@ -105,5 +104,5 @@ def test_the_least_version_of_bwrap_is_one_number():
     with pytest.raises(ClaudeboxError) as raised:
         compose.make_plan(Policy("exec", ("true",)), hosts.debian(bwrap=Bubblewrap("/usr/bin/bwrap")))
 
-    assert raised.value.hint == start.explain("bwrap: Unknown option --perms").hint
+    assert raised.value.hint == bubblewrap.explain("bwrap: Unknown option --perms").hint
     assert bubblewrap.LEAST in raised.value.hint

@@ -51,7 +51,7 @@ def test_the_time_of_the_index_and_refs_come_along(main, tmp_path):
     for name in ("HEAD", "index", "logs/HEAD"):
         assert (main / ".git" / name).read_bytes() == Path(f"{own.own}/{name}").read_bytes()
     assert Path(f"{own.own}/objects/info/alternates").read_text() == "/stores/0\n"
-    assert "refs/heads/" in Path(f"{own.private}/state.json").read_text()
+    assert b"refs/heads/" in Path(f"{own.private}/state").read_bytes()
 
 
 def test_no_link_of_the_real_directory_is_followed(main, tmp_path):

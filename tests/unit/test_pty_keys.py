@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.run.terminal import Keys
+from claudebox.run.pty import Keys
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
-"""Everything that claudebox prints goes through here, and through one sanitiser.
+"""Printing and asking. Everything that claudebox prints goes through one sanitiser.
 
-Names and paths come from hostile repositories: an escape sequence in one of them must not reach the terminal
-(threats B12-B14). `clean` keeps what is printable and shows the rest as escapes.
+Names and paths come from hostile repositories: no escape sequence in one of them may reach the terminal (B12-B14).
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
-# Printable by Unicode's rules, and still able to reorder or hide what stands beside them.
+# Printable by Unicode's rules, and still invisible or misleading.
 _DECEIVING = frozenset("\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
 def clean(text: str) -> str:
-    """Return the text with everything that is not plainly printable shown as an escape."""
+    """Return the text with everything but plainly printable characters shown as escapes."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if char.isprintable() and char not in _DECEIVING else _escape(char) for char in text)
@@ -41,24 +40,23 @@ def shorten(text: str, width: int = 120) -> str:
 
 
 def quote(path: str) -> str:
-    """Return a path or word as it can be shown inside a sentence."""
     return f"`{shorten(path, 300)}`"
 
 
 def list_some(texts: Sequence[str], most: int) -> str:
-    """Return texts in a row, `most` of them, and how many there are besides."""
+    """Return the first `most` texts, and how many more there are."""
     return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
 def paint(text: str, style: str, *, descriptor: int = 2) -> str:
-    """Return the text in a style, where the terminal has one and the user did not forbid it."""
+    """Return the text in a style, if the terminal has one and NO_COLOR is not set."""
     if os.environ.get("NO_COLOR") or is_dumb() or not os.isatty(descriptor):
         return text
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
 
 
 def columns(otherwise: int = 100) -> int:
-    """Return how wide the terminal is that errors go to."""
+    """Return the width of the terminal on standard error."""
     try:
         return os.get_terminal_size(2).columns or otherwise
     except OSError:
@@ -66,8 +64,8 @@ def columns(otherwise: int = 100) -> int:
 
 
 def lay_out(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield labels with texts beside them, broken between words where the terminal is narrower."""
-    width = columns(0)  # no terminal: whoever reads it wants whole lines
+    """Yield labels with texts beside them, wrapped to the terminal."""
+    width = columns(0)  # no terminal: whole lines
     for label, text in rows:
         line = f"  {label} "
         indent = " " * _visible(line)
@@ -94,22 +92,20 @@ def table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), most: int
 
 
 def _visible(text: str) -> int:
-    """Return how many columns a painted text takes, were every character one wide."""
+    """Return the width of a painted text, at one column per character."""
     return sum(len(part.partition("m")[2] if number else part) for number, part in enumerate(text.split("\x1b[")))
 
 
 def is_dumb() -> bool:
-    """Return whether the terminal shows control sequences instead of obeying them."""
     return os.environ.get("TERM") == "dumb"
 
 
 def in_tmux() -> bool:
-    """Return whether the terminal is a pane of tmux."""
     return bool(os.environ.get("TMUX"))
 
 
 def is_far() -> bool:
-    """Return whether the terminal is on another machine."""
+    """Return whether the terminal is behind ssh."""
     return "SSH_CONNECTION" in os.environ
 
 
@@ -120,12 +116,11 @@ def write(lines: Iterable[str], *, descriptor: int = 2) -> None:
     while view:
         try:
             view = view[os.write(descriptor, view) :]
-        except OSError:  # the reader has gone: nobody is left to tell
+        except OSError:  # the reader has gone
             return
 
 
 def report(error: ClaudeboxError) -> None:
-    """Print an error with its hint."""
     # One line each, whatever a name in it contains.
     lines = [f"{paint('error:', 'red')} {clean(message)}" for message in (error.message, *error.more)]
     if error.hint:
@@ -148,7 +143,6 @@ def run_guarded(action: Callable[[], int]) -> int:
 
 
 def warn(message: str) -> None:
-    """Print a warning."""
     write([warning(message)])
 
 
@@ -167,13 +161,12 @@ def _lines(text: str) -> str:
 
 
 def confirm(question: str, *, default: bool) -> bool:
-    """Ask whether something should be done."""
     answer = ask(question)
     return answer.strip().lower() in (b"y", b"yes") or (default and answer == b"\n")
 
 
 def ask(question: str) -> bytes:
-    """Ask on the terminal, which is not always where standard input comes from (UX-02); nothing: it was closed."""
+    """Prompt on /dev/tty, not standard input (UX-02); return b"" if it was closed."""
     import termios
 
     try:
@@ -181,7 +174,7 @@ def ask(question: str) -> bytes:
     except OSError:
         raise ClaudeboxError("there is no terminal to ask on", hint="add `-y` to go on without asking") from None
     try:
-        termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
+        termios.tcflush(terminal, termios.TCIFLUSH)  # discard what was typed before the question
         os.write(terminal, question.encode())
         return os.read(terminal, 1024)
     finally:

@@ -1,4 +1,4 @@
-"""The one exception that a user sees: what happened, what to do, and the exit status."""
+"""The one exception that users see: what happened, what to do, and the exit status."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ DECLINED = 130  # the user said no
 
 
 class ClaudeboxError(Exception):
-    """A failure with its remedy; `cli` prints it and leaves with `status`."""
+    """A failure with its remedy; `cli` prints it and exits with `status`."""
 
     def __init__(self, message: str, *, hint: str = "", status: int = FAILED, more: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
-        self.more = more  # other failures that were found on the way
+        self.more = more  # other failures found on the way
         self.hint = hint
         self.status = status
 
 
-# Numbers of errno: what is wrong where the kernel's own words do not tell, and what to do.
+# errno: what is wrong, in clearer words than the kernel's, and what to do.
 _KNOWN = {
     11: ("no further process can be started", "raise the limit on processes (`ulimit -u unlimited`), or end some"),
     12: ("there is not enough memory", "raise the limit (`ulimit -v unlimited`), or free some"),
@@ -34,7 +34,7 @@ _KNOWN = {
 
 
 def describe_failure(error: OSError | MemoryError) -> ClaudeboxError:
-    """Return the error for a call of the system that failed, in one line and with what to do where that is known."""
+    """Return the error for a failed system call, with a hint where one is known."""
     if isinstance(error, MemoryError):
         return ClaudeboxError(_KNOWN[12][0], hint=_KNOWN[12][1])
     what, hint = _KNOWN.get(error.errno or 0, ("", ""))

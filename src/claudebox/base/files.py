@@ -1,6 +1,6 @@
-"""Reading files that somebody hostile may have put there, and writing them as a whole.
+"""Reading files that may be hostile, and writing files as a whole.
 
-A FIFO must not block the launcher, a link must not lead it away, a huge file must not fill its memory (C18).
+A FIFO must not block the launcher, a link not lead it away, a huge file not fill its memory (C18).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import stat
 import time
 
 import claudebox
-from claudebox.base import syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
 
 PACKAGE = os.path.dirname(os.path.abspath(claudebox.__path__[0]))  # where modules of ours are found
 _OWNER = 0o700
-_given: list[int] = []  # the umask of whoever started us
+_given: list[int] = []  # the umask of our caller
 
-LOST = "the directory that the session was started on is not there any more"
+LOST = "the directory that the session was started in is gone"
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -44,22 +43,20 @@ class Closing:
 
 
 def keep_owner_rights() -> None:
-    """See that we can open what we make, whatever the umask is; `restore_umask` is for what runs inside."""
+    """Keep the owner's rights out of the umask, so that we can open what we make."""
     given = os.umask(0o077)
     _given[:] = [given]
     os.umask(given & ~_OWNER)
 
 
 def restore_umask() -> None:
-    """Take the umask of whoever started us again."""
+    """Restore the umask of our caller, for what runs inside."""
     if _given:
         os.umask(_given[0])
 
 
 def keep_descriptors() -> None:
-    """Hand nothing on to what is started from here but the standard descriptors, whatever was left open."""
-    if syscalls.close_on_exec(3):
-        return
+    """Set close-on-exec on all descriptors but the standard ones, whatever our caller left open."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         if descriptor > 2:
             try:
@@ -69,9 +66,9 @@ def keep_descriptors() -> None:
 
 
 def others_write(descriptor: int, status: os.stat_result) -> bool:
-    """Return whether somebody but its owner and root may write what is open there.
+    """Return whether anybody but its owner and root may write what is open there.
 
-    The group that is the user's alone counts as the user: many systems start with umask 002 for its sake.
+    A group that is the user's alone counts as the user: that is why many systems have the umask 002.
     """
     if not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return False
@@ -88,7 +85,7 @@ def is_private(path: str) -> bool:
 
 
 def _has_list(descriptor: int) -> bool:
-    """Return whether an access list names further users: what stands for the group is then their limit."""
+    """Return whether an access list names other users; the mode of the group is then their limit."""
     try:
         os.getxattr(descriptor, "system.posix_acl_access")
     except OSError as error:
@@ -97,9 +94,8 @@ def _has_list(descriptor: int) -> bool:
 
 
 def _is_alone_in(gid: int) -> bool:
-    """Return whether a group has the name of the user, who is not root, and nobody else in it."""
+    """Return whether a group is named after the user, who is not root, and has no other members."""
     import grp
-    import pwd
 
     try:
         user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(gid)
@@ -130,7 +126,7 @@ def read_at(directory: int, name: str, *, limit: int = 65536) -> bytes | None:
 
 
 def parse_object(text: bytes | str | None) -> dict[str, Any]:
-    """Return the JSON object that a text is; nothing of anything else."""
+    """Parse a JSON object; return an empty one for anything else."""
     import json
 
     try:
@@ -141,7 +137,7 @@ def parse_object(text: bytes | str | None) -> dict[str, Any]:
 
 
 def mode_of(path: str | bytes, directory: int | None = None) -> int:
-    """Return the mode of what is at a path, which may be a link itself; 0 where nothing can be seen."""
+    """Return the mode of what is at a path, without following a link; 0 if there is nothing."""
     try:
         return os.lstat(path, dir_fd=directory).st_mode
     except OSError:
@@ -149,7 +145,7 @@ def mode_of(path: str | bytes, directory: int | None = None) -> int:
 
 
 def list_names(directory: str) -> list[str]:
-    """Return the names in a directory, in order; none where it cannot be listed."""
+    """Return the names in a directory, sorted; none if it cannot be listed."""
     try:
         return sorted(os.listdir(directory))
     except OSError:
@@ -157,15 +153,15 @@ def list_names(directory: str) -> list[str]:
 
 
 def real_path(path: str) -> str:
-    """Return a path with every link resolved, or as it is if it leads through more links than the kernel follows."""
+    """Return a path with every link resolved, or as it is if it has more links than the kernel follows."""
     try:
         return os.path.realpath(path)
-    except RecursionError:  # Python goes on where the kernel has given up
+    except RecursionError:  # Python follows more links than the kernel
         return path
 
 
 def open_beneath(directory: int, relative: str, *, listed: bool = False) -> int:
-    """Open a directory in an open one, part by part and through no link; `listed`: what is in it can be read."""
+    """Open a directory in an open one, through no link; `listed`: not only as a place (O_PATH)."""
     current = os.dup(directory)
     flags = (0 if listed else os.O_PATH) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     for part in relative.split("/") if relative else ():
@@ -175,7 +171,7 @@ def open_beneath(directory: int, relative: str, *, listed: bool = False) -> int:
 
 
 def identify(path: str) -> tuple[int, int] | None:
-    """Return device and inode of the directory that a path leads to; nothing if it is a link or no directory."""
+    """Return device and inode of the directory at a path; None if there is none, or a link."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -184,7 +180,7 @@ def identify(path: str) -> tuple[int, int] | None:
 
 
 def open_known(path: str, flags: int, identity: tuple[int, int] | None) -> int:
-    """Open a directory; where its identity is known and none or another is at the path, fail as `LOST`."""
+    """Open a directory; fail as `LOST` if it is not the one of this identity."""
     try:
         opened = os.open(path, flags)
     except OSError as error:
@@ -199,10 +195,7 @@ def open_known(path: str, flags: int, identity: tuple[int, int] | None) -> int:
 
 
 def open_up(directory: int) -> int | None:
-    """Give the owner all rights in a directory, open as O_PATH, that denies them; return the mode that it had.
-
-    None if nothing was changed: it denies nothing, is not ours, or is no directory.
-    """
+    """Give the owner all rights in a directory, open as O_PATH; return the mode that it had, None if unchanged."""
     status = os.fstat(directory)
     mode = stat.S_IMODE(status.st_mode)
     if mode & _OWNER == _OWNER or status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
@@ -212,7 +205,7 @@ def open_up(directory: int) -> int | None:
 
 
 def reopen(path: str) -> None:
-    """Open up a directory of ours that an agent has closed, and not where a link leads; whoever reads it complains."""
+    """Open up a directory of ours that an agent has closed, unless it is a link; reading it reports what fails."""
     try:
         with Closing(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as held:
             open_up(held)
@@ -221,7 +214,7 @@ def reopen(path: str) -> None:
 
 
 def close_again(directory: int, mode: int | None) -> None:
-    """Put back the mode that `open_up` returned."""
+    """Restore the mode that `open_up` returned."""
     if mode is not None:
         os.chmod(f"/proc/self/fd/{directory}", mode)
 
@@ -241,10 +234,10 @@ def _read(descriptor: int, limit: int) -> bytes | None:
 
 
 def replace_file(directory: int, name: str, content: bytes) -> None:
-    """Write a file as a whole or not at all.
+    """Write a file atomically.
 
-    Writers take turns, so that one name serves for all unfinished files: what a killed process leaves is at most one of
-    them, and the next one takes it away. An agent can hold the lock of a directory of its own: then we do not wait.
+    Writers take turns, so that one temporary name serves all: a killed one leaves at most one file, and the next writer
+    removes it. An agent can hold the lock of its own directory, so we do not wait long.
     """
     with Closing(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)) as turn:
         temporary = f".{name}.tmp" if _lock_soon(turn) else f".{name}.{os.getpid()}.tmp"
@@ -265,14 +258,13 @@ def replace_file(directory: int, name: str, content: bytes) -> None:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write all of this, however often the kernel takes only a part."""
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def _lock_soon(descriptor: int) -> bool:
-    """Return whether we got the lock within a fifth of a second."""
+    """Take a lock within a fifth of a second; return whether that worked."""
     for _ in range(100):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -284,14 +276,14 @@ def _lock_soon(descriptor: int) -> bool:
 
 
 def expand(value: str, base: str, home: str) -> str:
-    """Return the path that a value names, in its shortest spelling."""
+    """Return the normalised path that a value names."""
     return os.path.normpath(join(value, base, home))
 
 
 def join(value: str, base: str, home: str) -> str:
-    """Return the path that a value names: `~` and `~USER` are homes, anything else counts from `base`.
+    """Return the path that a value names: `~` and `~USER` are homes, anything else is relative to `base`.
 
-    What comes before `..` stays: where that leads to is for the kernel to say.
+    `..` stays: where it leads depends on links.
     """
     if value.startswith("~"):
         user, slash, rest = value[1:].partition("/")

@@ -1,4 +1,4 @@
-"""Processes of ours: none keeps anything of the launcher, none outlives it; and what /proc says about others."""
+"""Our own processes, which keep nothing of the launcher and end with it; and what /proc says about others."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ _CATCHABLE = tuple(number for number in range(1, 32) if number not in (signal.SI
 _STOPPING = sum(1 << (number - 1) for number in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU))
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 MEMORY = 1 << 30  # bytes that limited work may take
-_LISTEN, _BELATED = 0.1, 0.5  # seconds between two looks for signals; for so long Ctrl+C was meant for the agent
+_LISTEN, _BELATED = 0.1, 0.5  # seconds between two checks for signals; in which Ctrl+C was meant for the agent
 _ATTEMPTS, _PAUSE = 5, 0.2
+EVERYTHING: tuple[int, ...] = (-1,)  # stands for all open descriptors
 
-_ended: dict[int, int | None] = {}  # children of ours → how they ended, as `waitpid` says; None: they run
-
-
-EVERYTHING: tuple[int, ...] = (-1,)  # stands for all descriptors that are open
+_ended: dict[int, int | None] = {}  # registered children → their status from `waitpid`; None: running
 
 
 class Pending(Exception):  # noqa: N818 - not an error
@@ -44,10 +42,10 @@ class Unfinished(Exception):  # noqa: N818 - not an error
 def run_limited(
     body: Callable[[], Any], keep: Iterable[int] = (), memory: int = MEMORY, patience: float = float("inf")
 ) -> Any:
-    """Run a function in a process with limited memory that a signal ends, and return its result; or raise Unfinished.
+    """Run a function in a process with limited memory that a signal ends; return its result or raise Unfinished.
 
-    For work on what an agent wrote: however much that is, the launcher itself only waits. It keeps these descriptors.
-    After so many seconds of `patience` it raises Pending, and the process goes on for as long as we live.
+    For work on what an agent wrote, of any size. The process keeps the descriptors `keep`. After `patience` seconds
+    this raises Pending, and the process goes on for as long as we live.
     """
     import marshal
     import select
@@ -76,18 +74,18 @@ def run_limited(
                 answer += piece
         finally:
             if ended:
-                _end_for_certain(child)
+                _kill(child)
     done, result = marshal.loads(answer) if answer else (False, "its process was killed")  # noqa: S302 - of our own
     if not done:
         raise Unfinished(result)
     return result
 
 
-def _end_for_certain(child: int) -> None:
+def _kill(child: int) -> None:
     try:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    except (ProcessLookupError, ChildProcessError):  # somebody has reaped it already
+    except (ProcessLookupError, ChildProcessError):  # it was reaped already
         pass
 
 
@@ -112,14 +110,14 @@ def _answer(body: Callable[[], Any], inlet: int, memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     try:
         answer = marshal.dumps((True, body()))
-    except Exception as error:  # noqa: BLE001 - the launcher says what it was
+    except Exception as error:  # noqa: BLE001 - the launcher reports it
         why = error.strerror if isinstance(error, OSError) else str(error) if isinstance(error, Unfinished) else ""
         answer = marshal.dumps((False, why or type(error).__name__))
     write_all(inlet, answer)
 
 
 def _is_asked_to_end(*, belated: bool) -> bool:
-    """Take a signal that waits because it is blocked, and return whether it ends us."""
+    """Take a pending signal that is blocked, and return whether it asks us to end."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     endings = [number for number in _ENDING if number in blocked and signal.getsignal(number) is not signal.SIG_IGN]
     found = signal.sigtimedwait(endings, 0) if endings else None
@@ -127,9 +125,9 @@ def _is_asked_to_end(*, belated: bool) -> bool:
 
 
 def fork(body: Callable[[], object], keep: Iterable[int]) -> int:
-    """Run a function in a process of its own that has these descriptors and no others; return its number."""
+    """Run a function in a child with no descriptors but these; return its process number."""
     parent = os.getpid()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)  # no handler of ours may run over there
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)  # no handler of ours may run in the child
     try:
         child = os.fork()
         if child == 0:
@@ -145,7 +143,7 @@ def _become(parent: int, keep: Iterable[int], body: Callable[[], object]) -> Non
         _ended.clear()
         os.chdir("/")
         os.setsid()  # the terminal's signals are meant for the sandbox
-        defaults()
+        reset_signals()
         null = os.open("/dev/null", os.O_RDWR)
         for descriptor in (0, 1, 2):
             if descriptor not in keep:
@@ -159,13 +157,13 @@ def _become(parent: int, keep: Iterable[int], body: Callable[[], object]) -> Non
         end_with(parent)
         body()
         status = 0
-    except BaseException:  # noqa: BLE001 - nothing may return from here; whoever waits for us sees the end
+    except BaseException:  # noqa: BLE001 - nothing may return from here; the parent sees the status
         status = 1
     os._exit(status)
 
 
-def defaults() -> None:
-    """Take every signal as a fresh program does; Python has changed some and the launcher others."""
+def reset_signals() -> None:
+    """Reset every signal to its default action; Python has changed some and the launcher others."""
     for number in _CATCHABLE:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -178,18 +176,17 @@ def end_with(parent: int) -> None:
 
 
 def outlive_parent() -> None:
-    """Take that back."""
+    """Undo `end_with`."""
     syscalls.call("prctl", _PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 
-def renounce() -> None:
-    """Give up every capability, here and in all that follows."""
+def drop_capabilities() -> None:
     if syscalls.call("capset", _CAPABILITY_VERSION + bytes(4), bytes(24)) != 0:
-        raise OSError("capabilities could not be given up")
+        raise OSError("capabilities could not be dropped")
 
 
 def spawn(words: tuple[str, ...], inherited: dict[int, int], environ: dict[str, str] | None = None) -> int:
-    """Start a program with next to no environment and these descriptors: number there → number here."""
+    """Start a program with a minimal environment and these descriptors: number there → number here."""
     parent = os.getpid()
 
     def body() -> None:
@@ -205,13 +202,13 @@ def spawn(words: tuple[str, ...], inherited: dict[int, int], environ: dict[str, 
 
 
 def register(child: int) -> int:
-    """Keep the status of this child for `poll`, whoever reaps it; return it."""
+    """Keep the status of this child for `poll`, wherever it is reaped; return the child."""
     _ended[child] = None
     return child
 
 
 def note_end(child: int, status: int) -> None:
-    """Take the status of a child that was reaped. The launcher adopts orphans, and reaps those with all others."""
+    """Record the status of a child that was reaped together with adopted orphans."""
     if child in _ended and not os.WIFSTOPPED(status):
         _ended[child] = status
 
@@ -228,7 +225,7 @@ def poll(child: int) -> int | None:
 
 
 def end(child: int) -> int | None:
-    """End a registered child and return its exit code if it had ended by itself before."""
+    """Kill a registered child; return its exit code if it had ended before."""
     code = poll(child)
     if code is None:
         os.kill(child, signal.SIGKILL)
@@ -240,14 +237,14 @@ def end(child: int) -> int | None:
 def bind(init: int) -> None:
     """Have the kernel kill the first process of a sandbox, and so all of it, when this process ends (E10).
 
-    A signal to its parent's death can be taken back by whoever takes it over from inside; a tracer cannot.
+    By ptrace: code that takes over that process could undo PR_SET_PDEATHSIG.
     """
     syscalls.call("ptrace", _SEIZE, init, None, _DIE_WITH_TRACER)
 
 
-def let_on(init: int, status: int) -> None:
-    """Let a bound process have the signal for which it was stopped, as `waitpid` told it."""
-    number = None if status >> 16 else os.WSTOPSIG(status)  # an event of ptrace itself, or a signal
+def resume(init: int, status: int) -> None:
+    """Resume a bound process that `waitpid` reported as stopped, with the signal that stopped it."""
+    number = None if status >> 16 else os.WSTOPSIG(status)  # a ptrace event, or a signal
     syscalls.call("ptrace", _CONTINUE, init, None, number)
 
 
@@ -261,7 +258,7 @@ def is_stopped(process: int) -> bool:
     status = _status(process)
     if _letter(status) != b"D":
         return _letter(status) in b"Tt"
-    # It may wait for what it has forked (vfork), and that has stopped before it could become a program.
+    # It may be in `vfork`, whose child was stopped before it could `exec`.
     handled, pending = (
         int(status.get(one, b"0"), 16) | int(status.get(other, b"0"), 16)
         for one, other in ((b"SigIgn", b"SigCgt"), (b"SigPnd", b"ShdPnd"))
@@ -270,12 +267,11 @@ def is_stopped(process: int) -> bool:
 
 
 def has_descendants(process: int) -> bool:
-    """Return whether anything runs that descends from a process."""
     return any(_letter(_status(child)) not in b"ZX" or has_descendants(child) for child in _children(process))
 
 
 def kill_tree(process: int) -> None:
-    """End a process and everything that descends from it, the youngest first."""
+    """Kill a process and all its descendants, the youngest first."""
     found = [process]
     for member in found:
         found += _children(member)
@@ -291,27 +287,19 @@ def _children(process: int) -> list[int]:
         threads = os.listdir(f"/proc/{process}/task")
     except OSError:
         return []
-    return [int(child) for thread in threads for child in _read(f"/proc/{process}/task/{thread}/children").split()]
+    return [
+        int(child)
+        for thread in threads
+        for child in (read_small(f"/proc/{process}/task/{thread}/children", limit=1 << 24) or b"").split()
+    ]
 
 
 def _letter(status: dict[bytes, bytes]) -> bytes:
-    """Return the state as `ps` shows it; X if there is none any more."""
+    """Return the state as `ps` shows it; X if it has gone."""
     return status.get(b"State", b"X")[:1]
 
 
 def _status(process: int) -> dict[bytes, bytes]:
-    """Return what the kernel says about a process, nothing if it has gone."""
-    lines = (line.partition(b":\t") for line in _read(f"/proc/{process}/status").split(b"\n"))
+    """Return the fields of /proc/PROCESS/status; none if it has gone."""
+    lines = (line.partition(b":\t") for line in (read_small(f"/proc/{process}/status") or b"").split(b"\n"))
     return {name: value for name, _, value in lines}
-
-
-def _read(path: str) -> bytes:
-    """Return the content of a file of the kernel, however long; nothing if there is none."""
-    content = b""
-    try:
-        with Closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
-            while piece := os.read(descriptor, 65536):
-                content += piece
-    except OSError:
-        return b""
-    return content

@@ -1,8 +1,8 @@
-"""The state of a project under ~/.claudebox: create it, seed it, describe it.
+"""The state of a project under ~/.claudebox: create it, and answer the client's first questions.
 
-What is mounted is only `instances/ID/claude`; everything that the launcher itself believes lies beside it, out of the
-agent's reach. Inside what the agent can write, no name is followed: each file is opened by name in an open directory,
-and replaced as a whole (threats C04, C05, C28, C29).
+Only `instances/ID/claude` is mounted; what the launcher relies on lies beside it, out of the agent's reach. No link is
+followed in what the agent can write: each file is opened by name in an open directory, and replaced as a whole (C04,
+C05, C28, C29).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from claudebox.base.files import (
     open_up,
     others_write,
     read_at,
+    read_small,
     reopen,
     replace_file,
 )
@@ -38,6 +39,7 @@ _MANIFEST = "project"
 _SEEDED = "seeded"
 _CONFIG = ".claude.json"
 _CONFIG_LIMIT = 64 << 20
+_APPROVED = "approved"
 _LOCK_STALE, _LOCK_WAIT, _LOCK_POLL = 10.0, 3.0, 0.02
 _WELCOME = b"""\
 <!-- What you write here reaches the agent in every sandbox of claudebox. It is never overwritten. -->
@@ -45,7 +47,7 @@ _WELCOME = b"""\
 
 
 class Instance(Value):
-    """Where the state of a project lies; nothing of it need exist yet."""
+    """Where the state of a project lies; none of it need exist yet."""
 
     root: str  # the project: the main repository if there is one
     state: str  # ~/.claudebox
@@ -53,40 +55,36 @@ class Instance(Value):
 
     @property
     def directory(self) -> str:
-        """Return the directory that only the launcher uses."""
         return f"{self.state}/instances/{self.name}"
 
     @property
     def claude(self) -> str:
-        """Return the directory that becomes the client's own."""
+        """The client's configuration directory inside."""
         return f"{self.directory}/claude"
 
     @property
     def cover(self) -> str:
-        """Return the directory that is shown inside in place of a stub."""
+        """The directory that is mounted over a stub."""
         return f"{self.directory}/cover"
 
     @property
     def login(self) -> str:
-        """Return the directory of the login that all projects share."""
+        """The login that all projects share."""
         return f"{self.state}/login"
 
     @property
     def own_login(self) -> str:
-        """Return the directory in which somebody can log in inside, while there is no other login."""
+        """Where an agent can log in while there is no other login."""
         return f"{self.directory}/login"
 
 
 def locate(home: str, root: str, state: str = "") -> Instance:
-    """Return the instance of a project (INST-01); `state` stands for ~/.claudebox."""
+    """Return the instance of a project (INST-01); `state` replaces ~/.claudebox."""
     return Instance(root, state or f"{home}/.claudebox", syscalls.sha256(os.fsencode(root))[:_DIGITS])
 
 
 def name_git_directory(path: str, checkout: str) -> str:
-    """Return the name of what is kept for the git directory of a checkout.
-
-    By inodes only: device numbers change with a reboot, and paths with a rename.
-    """
+    """Return the name of the state for a checkout: by inodes, since a reboot changes devices and a rename paths."""
     numbers = [f"{os.stat(place).st_ino}" for place in dict.fromkeys((path, f"{path}/objects", checkout))]
     name = os.path.basename(checkout) if checkout != path else ""
     return syscalls.sha256(os.fsencode(":".join((*numbers, name))))[:_DIGITS]
@@ -108,15 +106,15 @@ def create(
     mountpoints: tuple[tuple[str, bool], ...],
     kept: tuple[str, ...] = (),
 ) -> None:
-    """Make sure that everything of the instance exists, and that the client will ask no first-time questions.
+    """Create what is missing, and answer the client's first questions.
 
-    `mountpoints` are names in the client's directory that something of the host is mounted on, and whether that is a
-    directory; `kept` are directories beside it.
+    `mountpoints` are names in the client's directory to mount something on, and whether that is a directory; `kept` are
+    directories beside it.
     """
     try:
         try:
             _create(instance, workdir, key, mountpoints, kept)
-        except PermissionError:  # an agent may have closed what is its own inside
+        except PermissionError:  # an agent may have closed its directories
             open_again(instance.directory, kept)
             _create(instance, workdir, key, mountpoints, kept)
     except OSError as error:
@@ -127,9 +125,26 @@ def create(
 
 
 def open_again(directory: str, kept: tuple[str, ...]) -> None:
-    """Open what something inside has closed of the directories that it can write: they are the launcher's, too."""
+    """Open the directories that an agent can write and may have closed."""
     for path in ("claude", "login", "login/store", *kept):
         reopen(f"{directory}/{path}")
+
+
+def read_approved(instance: Instance) -> frozenset[str] | None:
+    """Return the decisions that the user approved at the last launch here; None if there was none."""
+    content = read_small(f"{instance.directory}/{_APPROVED}", limit=1 << 20)
+    return None if content is None else frozenset(content.decode("utf-8", "replace").splitlines())
+
+
+def keep_approved(instance: Instance, decided: tuple[str, ...]) -> None:
+    """Record what was approved, if it differs; if that fails, the next launch shows it as new again."""
+    if read_approved(instance) == frozenset(decided):
+        return
+    try:
+        with Closing(os.open(instance.directory, OPEN_DIRECTORY)) as directory:
+            replace_file(directory, _APPROVED, "".join(f"{line}\n" for line in decided).encode("utf-8", "replace"))
+    except OSError:
+        pass
 
 
 def _create(
@@ -149,17 +164,17 @@ def _create(
         own = enter(enter(state, "instances"), instance.name)
         _claim(own, instance)
         login = enter(own, "login")
-        _stand(login, "store", directory=True)  # an agent that logs in can write to this one
+        _make_mountpoint(login, "store", directory=True)  # writable for an agent that logs in
         enter(login, "store")
         claude = enter(own, "claude")
-        open_up(claude)  # root can enter whatever is closed; nobody inside can
+        open_up(claude)  # root enters what is closed; nobody inside can
         for path in kept:
             directory = own
             for part in path.split("/"):
                 directory = enter(directory, part)
             open_up(directory)
         for name, directory in mountpoints:
-            _stand(claude, name, directory=directory)
+            _make_mountpoint(claude, name, directory=directory)
         _seed(own, claude, workdir, key)
     finally:
         for descriptor in opened:
@@ -167,7 +182,7 @@ def _create(
 
 
 def _enter(parent: int, name: str) -> int:
-    """Open a directory of ours, made if it is missing; refuse anybody else's."""
+    """Open a directory of ours, made if it is missing; refuse one of another user."""
     try:
         try:
             descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
@@ -190,7 +205,6 @@ def _enter(parent: int, name: str) -> int:
 
 
 def _mkdir(parent: int, name: str) -> None:
-    """Make a directory, if there is none."""
     try:
         os.mkdir(name, 0o700, dir_fd=parent)
     except FileExistsError:  # another launch was quicker
@@ -202,7 +216,7 @@ def _path(parent: int, name: str) -> str:
 
 
 def _claim(own: int, instance: Instance) -> None:
-    """Write down which project this is; refuse if the name already stands for another (C28)."""
+    """Record which project this is; refuse if the name stands for another (C28)."""
     root = os.fsencode(instance.root)
     recorded = read_at(own, _MANIFEST)
     if recorded is None:
@@ -224,15 +238,15 @@ def _create_file(directory: int, name: str, content: bytes) -> None:
         os.write(descriptor, content)
 
 
-def _stand(claude: int, name: str, *, directory: bool) -> None:
-    """Make sure that something of the right kind, and no link, is there to be covered by a mount."""
+def _make_mountpoint(claude: int, name: str, *, directory: bool) -> None:
+    """Make a file or directory to mount something on; an agent may have put something else there."""
     try:
         mode = os.lstat(name, dir_fd=claude).st_mode
     except FileNotFoundError:
         mode = 0
     if mode and stat.S_ISDIR(mode) == directory and not stat.S_ISLNK(mode):
         return
-    if mode:  # an agent put it there: keep it, out of the way
+    if mode:
         os.rename(name, f"{name}.replaced.{time.time_ns()}", src_dir_fd=claude, dst_dir_fd=claude)
     if directory:
         _mkdir(claude, name)
@@ -241,14 +255,16 @@ def _stand(claude: int, name: str, *, directory: bool) -> None:
 
 
 def _seed(own: int, claude: int, workdir: str, key: str) -> None:
-    """Answer the client's first-time questions, once per working directory and key."""
+    """Answer the client's first questions, once per working directory and key."""
     stamp = syscalls.sha256(os.fsencode(workdir) + b"\0" + os.fsencode(key)).encode() + b"\n"
     if stamp in (read_at(own, _SEEDED) or b"") and stat.S_ISREG(mode_of(_CONFIG, claude)):
         return
     with Closing(os.open("lock", OPEN_LOCK, 0o600, dir_fd=own)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _locked(claude, lambda: _merge(claude, workdir, key)):
-            console.warn("another client of this project is writing its settings: it may ask what it asks first")
+            console.warn(
+                "another client of this project is writing its settings: the client may ask its first questions"
+            )
             return
         replace_file(own, _SEEDED, (read_at(own, _SEEDED) or b"")[-65536:] + stamp)
 
@@ -273,7 +289,7 @@ def answer_questions(content: bytes | None, workdir: str, key: str) -> bytes:
             if key not in approved:
                 approved.append(key)
         return json.dumps(document, indent=2).encode()
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:  # the agent can write it as it likes
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:  # an agent may have written it
         problem = str(error) if isinstance(error, ValueError) else "it does not have the client's shape"
         raise ClaudeboxError(
             f"the client's `.claude.json` of this project is damaged: {problem}",
@@ -282,7 +298,7 @@ def answer_questions(content: bytes | None, workdir: str, key: str) -> bytes:
 
 
 def _locked(claude: int, action: Callable[[], None]) -> bool:
-    """Do something to the client's configuration while no client of this project does; return whether it was done."""
+    """Act under the client's own lock of its configuration; return whether that was possible."""
     name = f"{_CONFIG}.lock"
     deadline = time.monotonic() + _LOCK_WAIT
     while True:
@@ -292,7 +308,7 @@ def _locked(claude: int, action: Callable[[], None]) -> bool:
         except FileExistsError:
             age = time.time() - os.lstat(name, dir_fd=claude).st_mtime if mode_of(name, claude) else 0
             if not -_LOCK_STALE < age < _LOCK_STALE:
-                break  # its owner has gone: it would have renewed it
+                break  # abandoned: its owner would have renewed it
             if time.monotonic() > deadline:
                 return False
             time.sleep(_LOCK_POLL)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import _ctypes
     import signal
     import socket
+    from collections.abc import Callable
     from hashlib import sha256 as _sha256
 else:
     import _ctypes
@@ -27,14 +28,12 @@ else:
         from _sha256 import sha256 as _sha256
 
 __all__ = [
-    "call", "close_on_exec", "landlock_abi", "memory_file", "new_sha256", "parse_json", "quote_json", "sha256",
-    "signal", "socket",
+    "call", "landlock_abi", "memory_file", "new_sha256", "parse_json", "sha256", "signal", "socket",
 ]  # fmt: skip
 
 _LANDLOCK_CREATE_RULESET = 444  # the same on every architecture
 _LANDLOCK_VERSION = 1
 _MFD_EXEC = 0x10  # since Linux 6.3
-_CLOSE_RANGE, _CLOSE_RANGE_CLOEXEC = 436, 4
 LANDLOCK_ABI_WITH_SCOPES = 6
 
 
@@ -44,11 +43,6 @@ def call(function: str, *args: int | bytes | None) -> int:
     address = _ctypes.dlsym(program, function)
     result: int = _ctypes.call_function(address, args)
     return result
-
-
-def close_on_exec(first: int) -> bool:
-    """Mark every descriptor from this one on as ours alone; False on kernels before 5.11."""
-    return call("syscall", _CLOSE_RANGE, first, 0xFFFFFFFF, _CLOSE_RANGE_CLOEXEC) == 0
 
 
 def landlock_abi() -> int:
@@ -65,29 +59,28 @@ def sha256(content: bytes) -> str:
 
 
 class _Json:
-    """How the scanner beneath `json` is told what to make of values."""
+    """The options of a `json.JSONDecoder` that its C scanner reads."""
 
     strict = True
-    object_hook = object_pairs_hook = None
+    object_hook = object_pairs_hook = array_hook = None
     parse_float, parse_int, parse_constant = float, int, float
 
 
 def parse_json(content: bytes) -> object:
-    """Return the value of a document, None if it has none; `json` itself costs a launch 10 ms."""
-    import _json
-
+    """Parse a document, None if it is not valid; `json` costs a launch 10 ms, the scanner beneath it nothing."""
+    scan: Callable[[str, int], tuple[object, int]]
     try:
-        value: object = _json.make_scanner(_Json)(content.decode(), 0)[0]  # type: ignore[arg-type]  # it only reads it
+        import _json
+
+        scan = _json.make_scanner(_Json)  # type: ignore[arg-type]  # it only reads it
+    except (ImportError, AttributeError, TypeError):  # a Python with another scanner
+        import json
+
+        scan = json.JSONDecoder().raw_decode
+    try:
+        return scan(content.decode(), 0)[0]
     except (ValueError, StopIteration, RecursionError, SystemError):
         return None
-    return value
-
-
-def quote_json(text: str) -> str:
-    """Return a text as it stands in a document."""
-    import _json
-
-    return _json.encode_basestring_ascii(text)
 
 
 def memory_file(content: bytes, *, executable: bool = False) -> int:

@@ -183,17 +183,14 @@ def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> C
 
 
 def _container() -> Finding:
-    """Tell what is around us; whether a sandbox can be made in it, the launch has told."""
-    lacks = bubblewrap.find_lacks()
+    """Name the container around us; whether a sandbox can be made in it, the launch has shown."""
     told = {
         "unmask": "parts of /proc are covered",
         "permit": "system calls are filtered",
         "unconfine": "AppArmor or SELinux confines it",
     }
-    what = "; ".join(told[lack] for lack in lacks) or "nothing is covered or filtered"
-    return Finding(
-        "container", "ok", f"this looks like {bubblewrap.name_container(bubblewrap.find_container())}: {what}"
-    )
+    what = "; ".join(told[lack] for lack in bubblewrap.find_lacks()) or "its restrictions do not interfere"
+    return Finding("container", "ok", f"running in {bubblewrap.name_container(bubblewrap.find_container())}; {what}")
 
 
 def _landlock() -> Finding:

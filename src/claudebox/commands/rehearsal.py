@@ -11,6 +11,7 @@ from claudebox import session
 from claudebox.base import console
 from claudebox.host.machine import current_directory
 from claudebox.run import live_sessions, start
+from claudebox.run.launch import Launch
 from claudebox.run.terminal import Terminal
 
 TYPE_CHECKING = False
@@ -61,7 +62,7 @@ def read_examined(flags: Settings, environ: dict[str, str]) -> Examined:
 def try_out(planned: session.Planned, prepared: Prepared, values: session.Values) -> int:
     """Launch for the sake of an examination: nobody is asked, no log is written, and the caller goes on afterwards."""
     try:
-        return session.Launch(planned, prepared, values, Terminal()).play()
+        return Launch(planned, prepared, values, Terminal()).play()
     except start.Interrupted:
         raise KeyboardInterrupt from None
     finally:

@@ -1,6 +1,6 @@
 """The private directory of one repository, in the state of the project.
 
-`own` is the agent's git directory, `state.json` what is known of both sides, `synced` the index and HEAD that both
+`own` is the agent's git directory, `state` what is known of both sides, `synced` the index and HEAD that both
 sides had, which scripts of git replace. An import holds `lock`; each session holds `sessions`, shared.
 """
 
@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import marshal
 import os
 import time
 
 from claudebox.base import syscalls
 from claudebox.base.console import shorten
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, identify, mode_of, read_small, reopen, replace_file
+from claudebox.base.files import (
+    OPEN_DIRECTORY,
+    OPEN_LOCK,
+    Closing,
+    identify,
+    mode_of,
+    parse_object,
+    read_small,
+    reopen,
+    replace_file,
+)
 from claudebox.base.records import Value
 
 TYPE_CHECKING = False
@@ -31,7 +42,7 @@ _LOCK_TIMEOUT, _LOCK_POLL = 20.0, 0.02  # seconds
 _MOST_DIRECTORIES = 1 << 16
 _STAMPED = ("HEAD", "packed-refs", "index", "reftable", "worktrees")
 _STAMPED_MODES = ("config", "info", "logs", "objects")  # git has to be able to read them
-_FILE, _OLD_FILE = "state.json", "layout.json"  # the latter of 0.2.0, with the refs in `base`
+_FILE, _OLD_FILE = "state", "layout.json"  # the latter of 0.2.0, with the refs in `base`
 
 
 class Layout(Value):
@@ -119,13 +130,16 @@ def read_state(path: str) -> State:
     """Return what is known of the repository of a private directory."""
     is_old = not os.path.lexists(f"{path}/{_FILE}")
     name = _OLD_FILE if is_old else _FILE
-    found = syscalls.parse_json(read_small(f"{path}/{name}", limit=_LIMIT) or b"")
-    layout = (found if is_old else found.pop("layout", None)) if isinstance(found, dict) else None
-    if is_old:
-        found = {"base": os.fsdecode(read_small(f"{path}/base", limit=_LIMIT) or b"")}
+    content = read_small(f"{path}/{name}", limit=_LIMIT) or b""
     try:
+        if is_old:
+            layout = parse_object(content)
+            found = {"base": os.fsdecode(read_small(f"{path}/base", limit=_LIMIT) or b"")}
+        else:
+            found = marshal.loads(content)  # noqa: S302 - no agent can write it
+            layout = found.pop("layout")
         return State(Layout(**_select(Layout, layout)), **_select(State, found))
-    except (AttributeError, TypeError):
+    except (AttributeError, EOFError, KeyError, TypeError, ValueError):
         raise ClaudeboxError(f"`{path}/{name}` cannot be read", hint="move that directory away") from None
 
 
@@ -139,7 +153,13 @@ def read_layout(path: str) -> Layout:
 
 
 def write_state(path: str, state: State) -> None:
-    _replace(path, _FILE, f"{_render(state)}\n".encode("ascii"))
+    """Write the state, marshalled: every launch reads it, and `json` costs one 9 ms."""
+    fields = {**_fields(state), "layout": _fields(state.layout)}
+    _replace(path, _FILE, marshal.dumps(fields, 4))
+
+
+def _fields(value: Value) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value._fields}
 
 
 def update(path: str, **changes: Any) -> None:
@@ -157,14 +177,6 @@ def write_synced(path: str, **parts: bytes) -> None:
 def _replace(directory: str, name: str, content: bytes) -> None:
     with Closing(os.open(directory, OPEN_DIRECTORY)) as opened:
         replace_file(opened, name, content)
-
-
-def _render(value: object) -> str:
-    if isinstance(value, Value):
-        return "{" + ",\n ".join(f'"{name}": {_render(getattr(value, name))}' for name in value._fields) + "}"
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_render, value))}]"
-    return syscalls.quote_json(value) if isinstance(value, str) else str(value).lower()
 
 
 class Private:

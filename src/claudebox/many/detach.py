@@ -21,8 +21,8 @@ from claudebox import session
 from claudebox.base import console
 from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.base.files import PACKAGE, parse_object, read_small
+from claudebox.base.inotify import Watcher
 from claudebox.base.state import Instance
-from claudebox.git.sidecar import Watcher
 from claudebox.host import programs
 from claudebox.host.machine import current_directory, current_home
 from claudebox.many import worktrees

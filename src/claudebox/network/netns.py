@@ -153,7 +153,7 @@ def _publish(published: list[tuple[int, int]]) -> None:
     def body() -> None:
         from claudebox.network import splice
 
-        process.renounce()
+        process.drop_capabilities()
         splice.serve(published)
 
     process.fork(body, [listener for listener, _ in published])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from claudebox.report.changes import Report
     from claudebox.report.leaks import Result
     from claudebox.report.log import Plain
-    from claudebox.run.ending import Steps
+    from claudebox.run.launch import Steps
     from claudebox.settings.records import Policy
 
 

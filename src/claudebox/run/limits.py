@@ -1,4 +1,4 @@
-"""Limits that only count from inside, set from outside before the payload's first instruction."""
+"""Limits on processes, open files, memory and CPU, set before the payload's first instruction."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ if TYPE_CHECKING:
     from claudebox.settings.records import LimitRequest
 
 
-_MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
+_MAX_PROCESSES = 16384  # counted in the user namespace of the sandbox alone (H08)
+_PERIOD = 100_000  # microseconds
+_PREFIX = "claudebox-"
+_PATIENCE, _POLL = 20.0, 0.01  # seconds
+_KEEPER = "trap '' HUP INT TERM; read -r line"
+_GO_ON = ["OOMPolicy", "s", "continue"]
 
 
 def set_limits(payload: int, open_files: tuple[int, int] | None, limits: LimitRequest | None) -> None:
-    """Limit the number of processes, and give back the limit of open files that the user's shell gave us."""
+    """Limit the number of processes, and restore the limit on open files that the user's shell gave us."""
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     most = limits.processes if limits is not None and limits.processes else _MAX_PROCESSES
     ceiling = most if hard == resource.RLIM_INFINITY else min(hard, most)
@@ -30,21 +35,12 @@ def set_limits(payload: int, open_files: tuple[int, int] | None, limits: LimitRe
         resource.prlimit(payload, resource.RLIMIT_NOFILE, open_files)
 
 
-# The control group of a sandbox: made and read back before the payload runs, empty and removed at the end (LIMIT-02).
-#
-# Only bwrap and what it starts are in it: launcher, broker and tmux outlive the end that the kernel makes of a
-# sandbox which takes too much.
-
-
-_PERIOD = 100_000  # microseconds
-_PREFIX = "claudebox-"
-_PATIENCE, _POLL = 20.0, 0.01  # seconds
-_KEEPER = "trap '' HUP INT TERM; read -r line"
-_GO_ON = ["OOMPolicy", "s", "continue"]
-
-
 class CgroupSidecar(Sidecar):
-    """The group of one sandbox."""
+    """The control group of a sandbox: made and read back before the payload runs, removed at the end (LIMIT-02).
+
+    Only bwrap and what it starts are in it: launcher, broker and tmux survive when the kernel kills a sandbox that
+    takes too much memory.
+    """
 
     def __init__(self, limits: GroupLimits) -> None:
         self._limits = limits
@@ -53,7 +49,7 @@ class CgroupSidecar(Sidecar):
         self._keeper, self._keeping = 0, -1  # a process that keeps systemd from removing the group, and its pipe
 
     def attach(self, payload: int) -> None:
-        """Put the sandbox into a group with its limits, and see that it is there."""
+        """Put the sandbox into a group with its limits, and check that both are in force."""
         processes = [payload]
         while (parent := process.parent(processes[-1])) not in (os.getpid(), 0, 1):
             processes.append(parent)
@@ -67,7 +63,7 @@ class CgroupSidecar(Sidecar):
             raise ClaudeboxError(f"the limits cannot be set: {error.strerror} (`{error.filename}`)") from None
 
     def finish(self) -> tuple[str, ...]:
-        """Say what the kernel ended, and remove the group."""
+        """Remove the group; return what the kernel killed."""
         if not self._place:
             return ()
         events = dict(line.split() for line in _text(f"{self._place}/memory.events").splitlines())
@@ -79,11 +75,11 @@ class CgroupSidecar(Sidecar):
             process.end(self._keeper)
             self._keeper = 0
         killed = int(events.get("oom_kill", 0))
-        return (f"the limit of memory was reached: the kernel ended {killed} processes inside",) if killed else ()
+        return (f"the memory limit was reached: the kernel killed {killed} processes inside",) if killed else ()
 
     def _make(self, processes: list[int]) -> None:
         above = self._limits.place
-        for name in os.listdir(above):  # what killed launchers have left: only empty ones can be removed
+        for name in os.listdir(above):  # left by killed launchers; only empty ones can be removed
             if name.startswith(_PREFIX):
                 _removed(f"{above}/{name}")
         enabled = _text(f"{above}/cgroup.subtree_control").split()
@@ -99,10 +95,10 @@ class CgroupSidecar(Sidecar):
             _write(f"{self._place}/cgroup.procs", str(number))
 
     def _ask_manager(self, processes: list[int], payload: int) -> None:
-        """Let the user's systemd make a scope around these processes.
+        """Have the user's systemd put these processes into a scope.
 
-        It would remove an empty one at once, and with it what the kernel has counted. So a shell that waits for our end
-        is in it, too.
+        systemd removes an empty scope at once, and the kernel's counters with it, so a shell that waits for our end is
+        in it as well.
         """
         theirs, self._keeping = os.pipe()
         self._keeper = process.spawn(("/bin/sh", "-c", _KEEPER), {0: theirs})
@@ -116,7 +112,7 @@ class CgroupSidecar(Sidecar):
         if self._limits.processes:
             rows.append(["TasksMax", "t", str(self._limits.processes)])
         problem = self._call_manager([*rows, _GO_ON])
-        if _GO_ON[0] in problem:  # an old systemd, which ends all of a scope if the kernel has ended a part of it
+        if _GO_ON[0] in problem:  # an old systemd, which ends the scope if the kernel kills a process of it
             problem = self._call_manager(rows)
         if problem:
             raise ClaudeboxError(f"the limits cannot be set: systemd refused: {problem}")
@@ -126,7 +122,7 @@ class CgroupSidecar(Sidecar):
         self._place = f"{self._limits.mount}{group}"
 
     def _call_manager(self, rows: list[list[str]]) -> str:
-        """Ask for the scope; return what was wrong with it."""
+        """Request the scope; return the error, if any."""
         import subprocess
 
         words = [
@@ -138,7 +134,7 @@ class CgroupSidecar(Sidecar):
         try:
             done = subprocess.run(words, env=environ, capture_output=True, timeout=_PATIENCE, check=False)
         except subprocess.TimeoutExpired:
-            return "it does not answer"
+            return "no answer"
         message = done.stderr.decode("utf-8", "replace").strip()[-200:]
         return (message or f"status {done.returncode}") if done.returncode else ""
 
@@ -153,7 +149,7 @@ class CgroupSidecar(Sidecar):
         return rows
 
     def _inspect(self, payload: int) -> None:
-        """Refuse unless the gate is in the group and the kernel says the limits that were asked for."""
+        """Refuse unless the gate is in the group and the kernel reports the limits that were asked for."""
         if self._name not in _group_of(payload):
             raise ClaudeboxError("the limits are not in force: the sandbox is not in its control group")
         for name, value in self._values():

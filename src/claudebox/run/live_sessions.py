@@ -1,4 +1,4 @@
-"""The sessions that are alive, and what each of them can write: `--undo` waits for them, and they for `--undo`."""
+"""The running sessions, and what each can write; a session and a command such as `--undo` exclude each other."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 DIRECTORY = "live"
 _LOCK = "lock"
-_CLAIM = ".claim"  # ends the names of entries that keep sessions away
-_LIMIT = 4 << 20  # more than bwrap takes mounts
+_CLAIM = ".claim"  # suffix of entries of commands
+_LIMIT = 4 << 20
 
 
 class Presence:
-    """One entry, held by a lock for as long as the launcher lives."""
+    """One entry, locked for as long as the launcher lives."""
 
     def __init__(self, state: str) -> None:
         self._directory = open_state(state, DIRECTORY)
@@ -35,7 +35,7 @@ class Presence:
         self._entry = -1
 
     def enter(self, plan: Plan) -> None:
-        """Write down what this session can write; refuse while a command such as `--undo` is at work there."""
+        """Record what this session can write; refuse while a command such as `--undo` is at work there."""
         seen: dict[str, Lineage] = {}
         written = (mount.source for mount in plan.mounts if mount.kind == "bind" and mount.role != "pin")
         lineages = [_lineage(real_path(source), seen) for source in (plan.workdir, *written)]
@@ -46,7 +46,7 @@ class Presence:
             self._write(plan.workdir, lineages)
 
     def claim(self, path: str, *more: str) -> None:
-        """Keep every session away from directories; refuse where one is at work that can write to them."""
+        """Keep sessions away from directories; refuse while one can write to them."""
         lineages = [_lineage(real_path(place), {}) for place in (path, *more)]
         with Closing(self._turn()):
             for workdir, others, claimed in self._others():
@@ -57,7 +57,7 @@ class Presence:
             self._write(path, lineages)
 
     def list_sessions(self) -> list[tuple[int, str, float]]:
-        """Return the launchers that are alive: process, project, and since when."""
+        """Return the running launchers: process, project, and start time."""
         with Closing(self._turn()):
             names = [
                 name
@@ -72,7 +72,7 @@ class Presence:
             ]  # fmt: skip
 
     def _turn(self) -> int:
-        """Wait for our turn: an entry that is being made is not locked yet, and would pass for dead."""
+        """Take the lock of the directory: an entry that is being made is not locked yet, and would look dead."""
         lock = os.open(_LOCK, OPEN_LOCK, 0o600, dir_fd=self._directory)
         fcntl.flock(lock, fcntl.LOCK_EX)
         return lock
@@ -84,7 +84,6 @@ class Presence:
         os.write(self._entry, os.fsencode("\0".join((workdir, *rows))))
 
     def leave(self) -> None:
-        """Take the entry away."""
         if self._entry >= 0:
             try:
                 os.unlink(self._name, dir_fd=self._directory)
@@ -94,15 +93,12 @@ class Presence:
         os.close(self._directory)
 
     def _others(self) -> Iterator[tuple[str, list[Lineage], bool]]:
-        """Yield where the other sessions are, what they can write, and whether they keep others away.
-
-        Entries of dead ones go away.
-        """
+        """Yield project and writable directories of the others, and whether each is a command; remove dead entries."""
         for name in os.listdir(self._directory):
             if name == _LOCK or not self._is_alive(name):
                 continue
             content = read_at(self._directory, name, limit=_LIMIT)
-            if content is None:  # what cannot be read could be anything, unless it went away just now
+            if content is None:  # fail closed, unless it has just ended
                 if not self._is_alive(name):
                     continue
                 raise ClaudeboxError(f"`{DIRECTORY}/{name}` in claudebox's state cannot be read", hint="remove it")
@@ -136,7 +132,7 @@ def _identity(word: str) -> Identity:
 
 
 def _lineage(path: str, seen: dict[str, Lineage]) -> Lineage:
-    """Return what is at a real path and above it; nothing if it is not made yet: nobody else can write to it then."""
+    """Return a directory and those above it; none if it does not exist yet: no other session can write to it."""
     steps = [path]
     while steps[-1] not in seen and steps[-1] != "/":
         steps.append(os.path.dirname(steps[-1]))
@@ -157,7 +153,7 @@ def _overlap(ours: list[Lineage], theirs: list[Lineage]) -> bool:
 
 
 def list_sessions(state: str) -> list[tuple[int, str, float]]:
-    """Return the launchers that are alive, for one that is not going to be among them."""
+    """Return the running launchers, without becoming one of them."""
     presence = Presence(state)
     try:
         return presence.list_sessions()
@@ -166,7 +162,6 @@ def list_sessions(state: str) -> list[tuple[int, str, float]]:
 
 
 def is_in_use(state: str) -> bool:
-    """Return whether some session has an entry in this ~/.claudebox."""
     try:
         return bool(set(os.listdir(f"{state}/{DIRECTORY}")) - {_LOCK})
     except OSError:

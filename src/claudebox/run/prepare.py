@@ -1,7 +1,7 @@
-"""Plan → what bwrap is handed: bound paths opened by identity, contents in memory, and the list of its options.
+"""Plan → bwrap's options and descriptors.
 
 `prepare` opens what is bound before the user is asked, so that what was shown is what is started (E07); `complete` adds
-the rest when they have agreed.
+the rest once they have agreed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _SPARE_DESCRIPTORS = 64
 
 
 class Prepared(Value):
-    """Everything that bwrap will be handed, as far as it is known before the user has agreed."""
+    """What bwrap gets; `argv` and `pipes` once the user has agreed."""
 
     plan: Plan
-    words: tuple[str | bytes | Socket | Pipe | Fetched, ...]  # of bwrap; what is bound has its number already
+    words: tuple[str | bytes | Socket | Pipe | Fetched, ...]  # of bwrap, with the numbers of what is bound
     descriptors: tuple[int, ...]
-    open_files: tuple[int, int] | None  # the limit that the user's shell gave us, if it had to be raised
+    open_files: tuple[int, int] | None  # the original limit, if it had to be raised
     argv: tuple[str, ...] = ()
-    pipes: tuple[tuple[str, int], ...] = ()  # through which the broker writes what bwrap puts into files
+    pipes: tuple[tuple[str, int], ...] = ()  # by which the broker writes files of the sandbox
 
 
 def prepare(plan: Plan, *, by_name: bool = False) -> Prepared:
@@ -59,7 +59,7 @@ def prepare(plan: Plan, *, by_name: bool = False) -> Prepared:
 
 
 def complete(prepared: Prepared, texts: Mapping[str, str], sockets: Mapping[str, str]) -> Prepared:
-    """Return the same with bwrap's command; `texts` by the keys of `Fetched`, `sockets` are paths of ours by name."""
+    """Return the same with bwrap's command; `texts` are by the key of `Fetched`, `sockets` are paths by name."""
     plan, descriptors = prepared.plan, list(prepared.descriptors)
     pipes, words = [], []
 
@@ -87,7 +87,7 @@ def complete(prepared: Prepared, texts: Mapping[str, str], sockets: Mapping[str,
 
 
 def _raise_limit(needed: int) -> tuple[int, int]:
-    """Permit ourselves that many open files, and return what was permitted before."""
+    """Raise our limit on open files; return the one before."""
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -110,7 +110,7 @@ def own(descriptor: int) -> int:
 
 
 def _pin(mount: Mount) -> int:
-    """Open the very thing that was checked; its name may mean something else by now (C10)."""
+    """Open the very thing that was examined; refuse if its name means something else by now (C10)."""
     try:
         descriptor = os.open(mount.source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -122,10 +122,7 @@ def _pin(mount: Mount) -> int:
 
 
 def check_project(prepared: Prepared) -> None:
-    """Refuse if the project was replaced while the user was asked and values were fetched.
-
-    Stubs are made in it by name (C10, C21).
-    """
+    """Refuse if the project was replaced since it was examined; stubs are made in it by name (C10, C21)."""
     plan = prepared.plan
     pinned = next(mount.pinned for mount in plan.mounts if mount.dest == plan.workdir)
     try:

@@ -1,4 +1,4 @@
-"""Processes of ours beside a sandbox: its network, its broker, its relay to the Nix daemon."""
+"""Our processes beside a sandbox: network, broker, relay to the Nix daemon, follower of git, snapshots."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NEVER = 3600.0
 
 
 class Sidecar:
-    """What one of them does, from before bwrap starts until the session has ended; each overrides what concerns it."""
+    """The stages of each, in order; a sidecar overrides those that concern it."""
 
-    title = "a process beside the sandbox"  # how its end is named when it fails
-    texts: dict[str, str] = {}  # noqa: RUF012 - replaced as a whole; what programs inside are told, by `Fetched.key`
-    sockets: dict[str, str] = {}  # noqa: RUF012 - likewise; what bwrap binds, by name
-    moved: tuple[str, ...] = ()  # what became of branches, after `finish`
+    title = "a process beside the sandbox"  # names it if `finish` fails
+    texts: dict[str, str] = {}  # noqa: RUF012 - replaced as a whole; texts for inside, by `Fetched.key`
+    sockets: dict[str, str] = {}  # noqa: RUF012 - replaced as a whole; what bwrap binds, by name
+    moved: tuple[str, ...] = ()  # branches that were moved, after `finish`
 
     def listen(self) -> None:
         """Make the sockets and directories that bwrap binds."""
@@ -27,17 +27,17 @@ class Sidecar:
         """Start; `files` are descriptors to write to: the log, and texts that bwrap waits for."""
 
     def attach(self, payload: int) -> None:
-        """Connect with the sandbox, whose payload waits at the gate, or raise."""
+        """Connect to the sandbox, whose payload waits at the gate, or raise."""
 
     def tend(self) -> None:
-        """Notice if a process of ours has ended."""
+        """Handle the end of a child; called whenever one was reaped."""
 
     def look(self) -> float:
         """Do what is due; return in how many seconds to look again."""
         return _NEVER
 
     def hang_up(self) -> None:
-        """Begin to end: the payload has."""
+        """Begin to end; the payload has ended."""
 
     def finish(self) -> tuple[str, ...]:
         """End, and return what the user should know."""

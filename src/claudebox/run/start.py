@@ -1,22 +1,39 @@
-"""What was prepared → a running sandbox: the gate, and the checks before the first instruction of the payload.
+"""Start bwrap, and let the payload run once everything that was planned is seen to be in force.
 
-Acts and decides nothing.
+bwrap starts the gate instead of the payload. It reports to us, and waits until the sandbox has been examined from
+outside; what does not hold ends it.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 
-from claudebox.base import syscalls
+from claudebox.base import process, syscalls
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import Closing, keep_descriptors, keep_owner_rights, read_small, restore_umask, write_all
+from claudebox.base.files import (
+    Closing,
+    keep_descriptors,
+    keep_owner_rights,
+    open_beneath,
+    read_small,
+    restore_umask,
+    write_all,
+)
 from claudebox.base.records import Value
 from claudebox.base.syscalls import signal, socket
 from claudebox.host import bubblewrap
-from claudebox.host.bubblewrap import LEAST
-from claudebox.plan.bwrap import FORWARDED_SIGNALS, GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
+from claudebox.plan.bwrap import (
+    FORWARDED_SIGNALS,
+    GATE_DESCRIPTOR,
+    IGNORED_SIGNALS,
+    STDERR_DESCRIPTOR,
+    is_handed_over,
+    place,
+)
+from claudebox.run import limits, mounts
 from claudebox.run.prepare import own
 from claudebox.tables.gate import GATES
 
@@ -26,38 +43,43 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from claudebox.host.records import Identity
+    from claudebox.plan.records import Mount, Plan
     from claudebox.run.prepare import Prepared
     from claudebox.run.terminal import Terminal
 
 
 _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
+_FILTER_TIMEOUT = 20.0
 _LOOK = 0.5  # seconds between two looks whether bwrap is still there
+_LAST_WORDS = 8192
 _PR_SET_CHILD_SUBREAPER = 36
+_PATH = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_DROPPED = "run `claudebox --check`; bwrap may be a wrapper that drops options"
 
-JOB_CONTROL = (signal.SIGTSTP, signal.SIGCONT)  # taken by `supervise`, which puts the terminal in order first
-
-_DEAF_TO = (*IGNORED_SIGNALS, *FORWARDED_SIGNALS)  # what bwrap ignores; while it starts, each ends the launch
+JOB_CONTROL = (signal.SIGTSTP, signal.SIGCONT)  # taken by `supervise`, which restores the terminal first
+_BWRAP_IGNORES = (*IGNORED_SIGNALS, *FORWARDED_SIGNALS)  # while it starts, each of them ends the launch
+_TAKEN = (*_BWRAP_IGNORES, signal.SIGCHLD, *JOB_CONTROL)  # by `supervise`
 
 _interruptions: list[int] = []  # signals that came while the sandbox was being set up
 
 
 class Building(Value):
-    """A sandbox that bwrap is at work on, whose payload will wait at the gate."""
+    """A sandbox that bwrap is setting up."""
 
-    monitor: int  # bwrap outside, or the leader of its session, which ends with it: our child
+    monitor: int  # our child: bwrap outside, or the leader of its session, which ends with it
     gate: socket.socket
-    messages: int  # what bwrap says
+    messages: int  # what bwrap writes
 
 
 class Sandbox(Value):
-    """A sandbox that runs, or is about to."""
+    """A complete sandbox; all processes as the host numbers them."""
 
     monitor: int  # as in `Building`
     init: int  # bwrap inside, the first process there
-    payload: int  # the program inside, as a process of the host
+    payload: int  # the gate, which becomes the program inside
     init_descriptor: int
     payload_descriptor: int
-    seconds: int = 0  # that it may run; 0: any number
+    seconds: int = 0  # that it may run; 0: no limit
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
@@ -69,13 +91,13 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 
 
 class Interruptible:
-    """While a sandbox is set up, signals raise `Interrupted`; afterwards `supervise` takes them, one at a time."""
+    """While a sandbox is set up, signals raise `Interrupted`; afterwards `supervise` takes them."""
 
     def __enter__(self) -> None:
         _interruptions.clear()
-        taken = (number for number in _DEAF_TO if signal.getsignal(number) is not signal.SIG_IGN)
+        taken = (number for number in _BWRAP_IGNORES if signal.getsignal(number) is not signal.SIG_IGN)
         self._handlers = {number: signal.signal(number, _interrupt) for number in taken}
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it, and then nobody tells the end
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would lose the status of children
         _adopt_orphans(yes=True)  # until `reap_orphans`
 
     def __exit__(self, *_reason: object) -> None:
@@ -83,8 +105,8 @@ class Interruptible:
             signal.signal(number, handler)
 
 
-def begin(prepared: Prepared, terminal: Terminal, place: str) -> Building:
-    """Start bwrap; `terminal` has the standard descriptors, `place` is a directory of ours."""
+def begin(prepared: Prepared, terminal: Terminal, directory: str) -> Building:
+    """Start bwrap; `directory` is one that only we can write."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     gate = own(theirs.detach())
@@ -92,12 +114,12 @@ def begin(prepared: Prepared, terminal: Terminal, place: str) -> Building:
     message_end = own(message_end)
     monitor = 0
     try:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEAF_TO)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _BWRAP_IGNORES)
         try:
             words = _make_words(prepared, before, terminal)
-            monitor = _start_bwrap(prepared, words, terminal, (gate, message_end), place)
+            monitor = _start_bwrap(prepared, words, terminal, (gate, message_end), directory)
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)  # one that came is taken now: it is known whom to end
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)  # one that came is taken now that we know whom to end
     except BaseException:
         abandon(Building(monitor, ours, messages))
         raise
@@ -107,37 +129,128 @@ def begin(prepared: Prepared, terminal: Terminal, place: str) -> Building:
     return Building(monitor, ours, messages)
 
 
-def see_protected(building: Building, prepared: Prepared, standing: Mapping[str, Identity], place: str) -> Sandbox:
-    """Wait for the gate, and see that every protection is in force; `standing` tells which stubs were made."""
-    from claudebox.run import inspect as run_inspect
-    from claudebox.run import limits as run_limits
-    from claudebox.run import mounts as run_mounts
+def inspect(building: Building, prepared: Prepared, stubs: Mapping[str, Identity], directory: str) -> Sandbox:
+    """Wait for the gate, complete the mounts, and check that every protection is in force.
 
+    `stubs` are those that were made.
+    """
     plan = prepared.plan
     payload = _await_ready(building.gate, building.messages, building.monitor, plan.bwrap)
-    init = run_inspect.confinement(payload, plan)
-    with Closing(make_program(place)) as program:
-        run_mounts.mount_all(payload, plan, standing, program)  # in mounts of its own, as was seen just now
-    run_inspect.mounts(payload, plan)
-    run_limits.set_limits(payload, prepared.open_files, plan.policy.limits)
+    init = _check_confinement(payload, plan)  # among others that its mounts are its own
+    with Closing(make_program(directory)) as program:
+        mounts.mount_all(payload, plan, stubs, program)
+    _check_mounts(payload, plan)
+    limits.set_limits(payload, prepared.open_files, plan.policy.limits)
     seconds = plan.policy.limits.seconds if plan.policy.limits is not None else 0
     return Sandbox(building.monitor, init, payload, os.pidfd_open(init), os.pidfd_open(payload), seconds)
 
 
-def let_go(building: Building, sandbox: Sandbox) -> None:
-    """Give the payload the word; signals are blocked from here on, for `supervise` to take."""
-    from claudebox.base import process
+def _check_confinement(payload: int, plan: Plan) -> int:
+    """Check that the process at the gate is confined as planned, and return its parent (E08)."""
+    status = _status(payload)
+    for field, wanted, protection in (
+        ("Seccomp", "2", "the seccomp filter"),
+        ("NoNewPrivs", "1", "no_new_privs"),
+        ("CapEff", "0" * 16, "the drop of capabilities"),
+        ("CapBnd", "0" * 16, "the drop of capabilities"),
+    ):
+        if status.get(field) != wanted:
+            raise ClaudeboxError(f"{protection} is not in force inside; nothing was started", hint=_DROPPED)
+    for name in ("mnt", *plan.namespaces):
+        if os.readlink(f"/proc/{payload}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}"):
+            raise ClaudeboxError(f"the sandbox got no {name} namespace of its own; nothing was started", hint=_DROPPED)
+    if os.getsid(payload) == os.getsid(0):
+        raise ClaudeboxError("the sandbox got no session of its own; nothing was started", hint=_DROPPED)
+    init = int(status["PPid"])
+    # bwrap's init installs the filter last. Until then it does not yet die with its parent (E10), and the payload could
+    # make it do what the filter forbids (H03).
+    limit = time.monotonic() + _FILTER_TIMEOUT
+    while _status(init).get("Seccomp") != "2":
+        if time.monotonic() > limit:
+            raise ClaudeboxError("the first process inside did not install the seccomp filter; nothing was started")
+        time.sleep(0.0005)
+    return init
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL])
+
+def _check_mounts(payload: int, plan: Plan) -> None:
+    """Check that what bwrap bound by name is what was examined: another session may have replaced it (C10).
+
+    What is masked must show the mask, and cover the very file that was examined.
+    """
+    placed = {row.mount.dest for row in place(plan)}
+    inside = _Inside(payload)
+    try:
+        for mount in plan.mounts:
+            if mount.dest in placed:
+                continue
+            if mount.kind in ("mask", "copy") and mount.role == "masked":
+                _check_mask(inside.look(mount.dest), mount)
+            elif mount.kind in ("bind", "ro-bind", "device") and mount.pinned and not is_handed_over(mount, plan):
+                found = inside.look(mount.dest)
+                if found is None or (found.st_dev, found.st_ino) != mount.pinned:
+                    raise ClaudeboxError(
+                        f"`{mount.source}` was replaced by something else while the sandbox was being built"
+                    )
+    finally:
+        inside.close()
+
+
+class _Inside:
+    """The files of a sandbox, seen from outside."""
+
+    def __init__(self, payload: int) -> None:
+        self._root = os.open(f"/proc/{payload}/root", _PATH)
+        self._above, self._parent = "", os.dup(self._root)  # kept open: neighbours follow each other
+
+    def look(self, path: str) -> os.stat_result | None:
+        """Return the status of what is at a path that leads through no link."""
+        above, _, name = path.rpartition("/")
+        try:
+            if above != self._above:
+                parent = open_beneath(self._root, above.strip("/"))
+                os.close(self._parent)
+                self._above, self._parent = above, parent
+            return os.lstat(name, dir_fd=self._parent)
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        os.close(self._parent)
+        os.close(self._root)
+
+
+def _check_mask(inside: os.stat_result | None, mount: Mount) -> None:
+    """Check that a file is covered inside, and that its name still means the same file outside."""
+    if inside is None:
+        masked = False
+    elif mount.kind == "mask":
+        masked = stat.S_ISCHR(inside.st_mode)
+    else:
+        masked = inside.st_size == len(mount.content) and (inside.st_dev, inside.st_ino) != mount.pinned
+    if masked and mount.pinned is not None:
+        outside = os.lstat(mount.dest)
+        masked = (outside.st_dev, outside.st_ino) == mount.pinned
+    if not masked:
+        raise ClaudeboxError(f"`{mount.dest}` was replaced by something else while it was being masked")
+
+
+def _status(process: int) -> dict[str, str]:
+    text = os.fsdecode(read_small(f"/proc/{process}/status") or b"")
+    return dict(line.split(":\t", 1) for line in text.split("\n") if ":\t" in line)
+
+
+def let_go(building: Building, sandbox: Sandbox) -> None:
+    """Let the payload run; signals are blocked from here on, for `supervise` to take."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
     if _interruptions:
         raise Interrupted(_interruptions[0])
-    process.bind(sandbox.init)  # now that nothing can interrupt us: whom we hold cannot end without us
+    process.bind(sandbox.init)  # now that no signal can interrupt us: a traced process cannot end without us
     building.gate.send(b"go\n")
     _close(building)
 
 
 def abandon(building: Building) -> None:
-    """End what was begun: the gate ends everything when it hears no more of us."""
+    """End what was begun: the gate ends everything when its socket is closed."""
     _close(building)
     if building.monitor:
         _await_end(building.monitor)
@@ -150,12 +263,12 @@ def _close(building: Building) -> None:
 
 
 def _adopt_orphans(*, yes: bool) -> None:
-    """Become the parent of what our children leave, or leave that to the first process of this machine again."""
+    """Set or clear PR_SET_CHILD_SUBREAPER."""
     syscalls.call("prctl", _PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
 
 
 def reap_orphans() -> None:
-    """Reap what has ended by now, when nobody needs a status any more: in a container the first process may not."""
+    """Reap what has ended, and adopt no more orphans; the first process of a container may reap none."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue
@@ -165,37 +278,40 @@ def reap_orphans() -> None:
 
 
 def end(sandbox: Sandbox) -> None:
-    """End a sandbox that nobody stays beside any more, and wait until nothing in it runs."""
-    _kill(sandbox.monitor)
+    """Kill a sandbox that nothing supervises any more, and wait until nothing in it runs."""
+    process.kill_tree(sandbox.monitor)
     limit = time.monotonic() + _END_TIMEOUT
     try:
         signal.pidfd_send_signal(sandbox.init_descriptor, signal.SIGKILL)
-        while os.waitpid(-1, os.WNOHANG)[0] != sandbox.monitor and time.monotonic() < limit:
-            time.sleep(0.001)
-    except (ProcessLookupError, ChildProcessError):  # it had ended
+    except ProcessLookupError:  # it had ended
+        pass
+    try:
+        while (ended := os.waitpid(-1, os.WNOHANG))[0] != sandbox.monitor and time.monotonic() < limit:
+            process.note_end(*ended)  # it may be that of a sidecar
+            time.sleep(0.001 if not ended[0] else 0)
+    except ChildProcessError:
         pass
     _end_orphans(sandbox.monitor)
 
 
 def release_signals() -> None:
-    """Take signals again as before a launch, for those who go on when its sandbox has ended."""
-    taken = [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL]
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, taken)
+    """Take signals again as before a launch, for a caller that goes on after the sandbox has ended."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TAKEN)
 
 
 def _interrupt(number: int, _frame: object) -> NoReturn:
-    _interruptions.append(number)  # the interpreter loses an exception that comes in the midst of an import
+    _interruptions.append(number)  # the interpreter loses an exception that is raised during an import
     raise Interrupted(number)
 
 
 def _start_bwrap(
-    prepared: Prepared, words: tuple[str, ...], terminal: Terminal, handed: tuple[int, int], place: str
+    prepared: Prepared, words: tuple[str, ...], terminal: Terminal, handed: tuple[int, int], directory: str
 ) -> int:
-    """Start the program that takes every measure which comes before bwrap, and becomes it; return its process."""
+    """Start the gate program, which prepares the process that bwrap runs in, and becomes bwrap."""
     program = -1
     try:
-        program = make_program(place)
-        keep_descriptors()  # what the shell left open stays here (A04)
+        program = make_program(directory)
+        keep_descriptors()  # what the shell left open stays with us (A04)
         for descriptor in prepared.descriptors:
             fcntl.fcntl(descriptor, fcntl.F_SETFD, 0)  # `os.set_inheritable` tries something else first
         gate, messages = handed
@@ -207,7 +323,7 @@ def _start_bwrap(
             keep_owner_rights()
     except PermissionError:
         raise ClaudeboxError(
-            f"the program that starts bwrap may be run neither from memory nor from `{place}`, /dev/shm or /tmp",
+            f"the program that starts bwrap may be run neither from memory nor from `{directory}`, /dev/shm or /tmp",
             hint="set `vm.memfd_noexec` to 0 or 1, or mount one of them without `noexec`",
         ) from None
     finally:
@@ -216,28 +332,28 @@ def _start_bwrap(
 
 
 def _make_words(prepared: Prepared, blocked: Iterable[int], terminal: Terminal) -> tuple[str, ...]:
-    """Return what that program is told; `blocked` are the signals that whoever started us has blocked."""
-    # A session of its own (B05); no core for the host's handler to parse (A19); not the keyring of the login, though
-    # seccomp is the first lock (A08); nobody else's abstract sockets, and no signals to them (F15).
+    """Return the arguments of the gate program; `blocked` are the signals that our caller has blocked."""
+    # A session of its own (B05); no core dump (A19); not the keyring of the login, which seccomp denies as well (A08);
+    # no abstract sockets of the host, and no signals to it (F15).
     measures = terminal.measures + ("cks" if prepared.plan.scoped else "ck")
-    masks = (_DEAF_TO, frozenset(_DEAF_TO) - frozenset(blocked))
+    masks = (_BWRAP_IGNORES, frozenset(_BWRAP_IGNORES) - frozenset(blocked))
     return ("start", *(str(sum(1 << number for number in mask)) for mask in masks), measures,
             prepared.plan.bwrap, *prepared.argv)  # fmt: skip
 
 
-def make_program(place: str) -> int:
-    """Return a descriptor on the program: in memory, or in a nameless file where the kernel runs none from memory."""
+def make_program(directory: str) -> int:
+    """Return a descriptor on the gate program: in memory, or in a nameless file if the kernel runs none from memory."""
     content = GATES[os.uname().machine]
     try:
         return own(syscalls.memory_file(content, executable=True))
     except PermissionError:  # vm.memfd_noexec
         pass
-    for directory in (place, "/dev/shm", "/tmp"):
+    for where in (directory, "/dev/shm", "/tmp"):
         try:
-            with Closing(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o700)) as file:
+            with Closing(os.open(where, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o700)) as file:
                 write_all(file, content)
                 program = own(os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC))
-        except OSError:  # a file system that has none
+        except OSError:  # a file system without nameless files
             continue
         if os.access(f"/proc/self/fd/{program}", os.X_OK):  # not where it is mounted with noexec
             return program
@@ -246,9 +362,7 @@ def make_program(place: str) -> int:
 
 
 def _end_orphans(monitor: int) -> None:
-    """End what bwrap has left: its inner half waits for the outer one, even if that died before it bound it (E10)."""
-    from claudebox.base import process
-
+    """End what bwrap has left: its inner half waits for ever if the outer one died too early (E10)."""
     for child in map(int, (read_small(f"/proc/self/task/{os.getpid()}/children") or b"").split()):
         if child != monitor and (read_small(f"/proc/{child}/comm") or b"").strip() == b"bwrap":
             os.kill(child, signal.SIGKILL)
@@ -256,7 +370,7 @@ def _end_orphans(monitor: int) -> None:
 
 
 def _await_ready(gate: socket.socket, messages: int, monitor: int, bwrap: str) -> int:
-    """Wait for the gate inside and return its process, as the kernel vouches for it."""
+    """Wait for the gate inside; return its process, as the kernel reports it."""
     gate.settimeout(_LOOK)
     limit = time.monotonic() + _READY_TIMEOUT
     word: bytes | None = None
@@ -271,7 +385,7 @@ def _await_ready(gate: socket.socket, messages: int, monitor: int, bwrap: str) -
             if os.waitid(os.P_PID, monitor, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 _end_orphans(monitor)  # they hold the gate and the messages open
     if word != b"ready\n":
-        raise explain(last_words(messages), bwrap)
+        raise bubblewrap.explain(_last_words(messages), bwrap)
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             return int.from_bytes(data[:4], "little")
@@ -279,125 +393,22 @@ def _await_ready(gate: socket.socket, messages: int, monitor: int, bwrap: str) -
 
 
 def _await_end(monitor: int) -> None:
-    """Wait for the end of what was begun, and force it if it does not come.
+    """Wait for the end of what was begun, then kill it.
 
-    bwrap must not be killed on its own: its child would wait for it for ever if it had not got its word yet (E15).
+    Killing bwrap at once would leave its child waiting for ever if they had not spoken yet (E15).
     """
     limit = time.monotonic() + _END_TIMEOUT
     while time.monotonic() < limit:
         if os.waitpid(monitor, os.WNOHANG)[0]:
             return
         time.sleep(0.001)
-    _kill(monitor)
+    process.kill_tree(monitor)
     os.waitpid(monitor, 0)
 
 
-def _kill(monitor: int) -> None:
-    from claudebox.base import process
-
-    process.kill_tree(monitor)
-
-
-# What bwrap wrote before it gave up → what is wrong with this machine, and how to put it right.
-#
-# Used when a launch fails, and by `--check` before one does.
-
-
-_LIMIT = 8192
-_LARGEST_ID = (1 << 31) - 1  # bwrap writes the numbers of users and groups as signed ones
-# Without a user namespace that counts, bwrap fails at whatever it tries first.
-_USER_NAMESPACE = ("uid map", "gid map", "new namespace", "namespaces", "unshare user", "setgroups")
-_MOVING = ("find source path", "get type of source", "in mount table", "race condition binding")
-_PRIVILEGE = ("rtm_newaddr", "make / slave", "pivot_root", "capset", "set hostname", "sethostname", "mount proc")
-
-
-def last_words(messages: int) -> str:
-    """Return what was written to a pipe by the time its other end is closed."""
+def _last_words(messages: int) -> str:
+    """Return what bwrap wrote until it closed the pipe."""
     text = b""
-    while len(text) < _LIMIT:
-        piece = os.read(messages, _LIMIT)
-        if not piece:
-            break
+    while len(text) < _LAST_WORDS and (piece := os.read(messages, _LAST_WORDS)):
         text += piece
     return os.fsdecode(text)
-
-
-def explain(words: str, bwrap: str = "/usr/bin/bwrap") -> ClaudeboxError:
-    """Return the error for what this bwrap wrote before it gave up."""
-    said = words.strip().removeprefix("bwrap: ") or "it said nothing"
-    lower = said.lower()
-    if "id map: invalid argument" in lower and max(os.getuid(), os.getgid()) > _LARGEST_ID:
-        return ClaudeboxError(
-            f"bwrap cannot map the user {os.getuid()}, group {os.getgid()}: it knows numbers up to {_LARGEST_ID}",
-            hint="start claudebox as a user with a smaller number",
-        )
-    if "/proc/sys/user" in lower and "new namespace" not in lower:  # where a container has made it read-only
-        return ClaudeboxError(f"/proc can only be read in parts: {said}", hint=_container_remedy("unmask"))
-    if any(word in lower for word in _USER_NAMESPACE):
-        return ClaudeboxError(f"the user namespace could not be made: {said}", hint=namespace_remedy(bwrap))
-    if "unknown option" in lower:
-        return ClaudeboxError(f"bwrap is too old: {said}", hint=f"install bubblewrap {LEAST} or newer")
-    if any(word in lower for word in _PRIVILEGE) and bubblewrap.is_restricted():
-        return ClaudeboxError(
-            f"AppArmor takes the rights of the user namespace away: {said}", hint=bubblewrap.describe_remedy(bwrap)
-        )
-    if "mount proc" in lower or ("proc" in lower and "mount" in lower):
-        return ClaudeboxError(f"/proc of the sandbox could not be mounted: {said}", hint=_container_remedy("unmask"))
-    if any(word in lower for word in _PRIVILEGE):
-        return ClaudeboxError(f"bwrap may not set up the sandbox: {said}", hint=_container_remedy("permit"))
-    if any(word in lower for word in _MOVING) and "permission denied" not in lower:
-        return ClaudeboxError(
-            f"something that is mounted was replaced or removed while the sandbox was being built: {said}",
-            hint="start it again, when nothing changes there",
-        )
-    if "seccomp" in lower:
-        return ClaudeboxError(f"the seccomp filter could not be installed: {said}", hint="use a kernel with seccomp")
-    if "landlock" in lower:
-        return ClaudeboxError(f"Landlock could not be put in force: {said}", hint="run `claudebox --check`")
-    return ClaudeboxError(f"bwrap could not set up the sandbox: {said}", hint="run `claudebox --check`")
-
-
-def namespace_remedy(bwrap: str = "/usr/bin/bwrap") -> str:
-    """Return what to do on this machine so that an ordinary user can make a user namespace."""
-    if bubblewrap.is_restricted():
-        return bubblewrap.describe_remedy(bwrap)
-    for name, value in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "15000")):
-        if _setting(name) == b"0":
-            line = f"{name.replace('/', '.')}={value}"
-            return f"`sudo sysctl -w {line}`; to keep it: `echo {line} | sudo tee /etc/sysctl.d/60-claudebox.conf`"
-    if _in_chroot():
-        return (
-            "this is a chroot, and the kernel makes no user namespaces in one; "
-            "enter the tree with `systemd-nspawn -D` or as a container instead"
-        )
-    kind = bubblewrap.find_container()
-    if kind and bubblewrap.find_lacks():
-        return _container_remedy("permit")
-    return (
-        "something forbids user namespaces here: a chroot, the filter of a container (podman and docker: "
-        "`--security-opt seccomp=unconfined`), or a hardened kernel"
-    )
-
-
-def _container_remedy(symptom: str) -> str:
-    """Return how to start this container: for what was seen, and for what would come after it."""
-    # Who gets as far as /proc has its namespaces.
-    later = [lack for lack in bubblewrap.find_lacks() if lack not in ("permit", symptom)]
-    return bubblewrap.describe_container_remedy(bubblewrap.find_container(), symptom, *later)
-
-
-def _in_chroot() -> bool:
-    """Return whether / is not where the mounts of this process begin; an ordinary user cannot always see it."""
-    try:
-        first, ours = os.stat("/proc/1/root"), os.stat("/")
-        if (first.st_dev, first.st_ino) != (ours.st_dev, ours.st_ino):
-            return True
-    except OSError:
-        pass
-    # A directory in which nothing is mounted has no row of its own.
-    table = read_small("/proc/self/mountinfo", limit=1 << 20) or b""
-    return bool(table) and not any(row.split(b" ")[4:5] == [b"/"] for row in table.splitlines())
-
-
-def _setting(name: str) -> bytes:
-    return (read_small(f"/proc/sys/{name}") or b"").strip()

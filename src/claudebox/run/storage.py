@@ -1,7 +1,6 @@
-"""What a session holds besides the project: its caches, and a directory on disk where home and /tmp are not in memory.
+"""The caches of a project, and the directory of a session whose home and /tmp are on disk (scratch).
 
-Locks say that something is in use, and end with the process. So the next session knows what a killed one has left, and
-removes it.
+What is in use is locked, and locks end with their process: the next session removes what a killed one has left.
 """
 
 from __future__ import annotations
@@ -25,22 +24,24 @@ if TYPE_CHECKING:
 
 
 _DAY = 24 * 3600.0
+_PATIENCE = 10.0  # seconds for measuring caches
+_SHOWN = 20
 
 
 class Storage:
-    """What one session holds; `directory` is that of the instance."""
+    """The storage of one session; `directory` is that of the instance."""
 
     def __init__(self, plan: Plan, directory: str) -> None:
         self._plan, self._directory, self._place = plan, directory, f"{directory}/scratch"
         self._name = os.path.basename(plan.scratch)
-        self._own = -1  # holds the lock of the scratch directory
+        self._own = -1  # the scratch directory, locked
         self._caches = _lock_caches(plan.caches) if plan.caches else -1
         try:
             top = os.open(self._place, OPEN_DIRECTORY)
-        except OSError:  # no session here ever had one
+        except OSError:  # no session here has had one
             return
         with Closing(top):
-            fcntl.flock(top, fcntl.LOCK_EX)  # what another session makes at this moment is not locked yet
+            fcntl.flock(top, fcntl.LOCK_EX)  # another session may be about to lock what it makes
             left = [(name, held) for name in os.listdir(top) if (held := _take(top, name)) >= 0]
             if self._name:
                 self._make(top)
@@ -49,9 +50,9 @@ class Storage:
             os.close(held)
 
     def end(self) -> list[str]:
-        """Let go of everything, and look once a day whether caches are too large; return what a user should know.
+        """Release everything, and prune the caches once a day; return what the user should know.
 
-        What something inside has closed is opened: whatever comes next looks into it.
+        Directories that something inside has closed are opened up for what follows.
         """
         open_again(self._directory, self._plan.kept)
         notes = self._clear(self._name) if self._own >= 0 else []
@@ -64,7 +65,7 @@ class Storage:
         return notes
 
     def _make(self, top: int) -> None:
-        """Make home and /tmp of this session, in a directory that nothing inside can see."""
+        """Make home and /tmp of this session; inside, the directory around them is not visible."""
         try:
             os.mkdir(self._name, 0o700, dir_fd=top)
             self._own = _take(top, self._name)
@@ -78,7 +79,6 @@ class Storage:
             ) from None
 
     def _clear(self, name: str) -> list[str]:
-
         try:
             trees.remove(self._place, name)
         except OSError as error:
@@ -87,7 +87,7 @@ class Storage:
 
 
 def _take(top: int, name: str) -> int:
-    """Open and lock a scratch directory that no session uses, or return nothing."""
+    """Open and lock a scratch directory; return -1 if a session uses it."""
     descriptor = -1
     try:
         descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=top)
@@ -100,27 +100,17 @@ def _take(top: int, name: str) -> int:
 
 
 def _lock_caches(directory: str) -> int:
-    """Return a descriptor that says that caches are in use."""
+    """Return a descriptor whose lock marks caches as in use."""
     descriptor = os.open(f"{directory}.lock", OPEN_LOCK, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:  # another session, which has ended, removes what is old
+    except BlockingIOError:  # another session, which has ended, is pruning
         pass
     return descriptor
 
 
-# Keeping caches within their limit: what was not used for longest goes, one program's cache at a time.
-#
-# Half of a cache is of no use to most programs, and some take it for damaged; so each goes as a whole, and only while
-# no session uses it.
-
-
-_PATIENCE = 10.0  # seconds for looking at them
-_SHOWN = 20
-
-
 class Usage(Value):
-    """What one program keeps."""
+    """The cache of one program."""
 
     name: str
     size: int
@@ -128,7 +118,7 @@ class Usage(Value):
 
 
 def measure(directory: str, deadline: float) -> Iterator[Usage]:
-    """Yield what is in a directory of caches, as far as time permits."""
+    """Yield the caches in a directory, measured until the deadline."""
     for name in list_names(directory):
         path = f"{directory}/{name}"
         try:
@@ -142,13 +132,17 @@ def measure(directory: str, deadline: float) -> Iterator[Usage]:
 
 
 def prune(directory: str, limit: int) -> Iterator[str]:
-    """Remove what was not used for longest until the rest is within the limit; yield what a user should know."""
+    """Evict the least recently used caches until the rest is within the limit; yield what the user should know.
+
+    Each is evicted as a whole, since a program may take half of its cache for damaged, and only while no session uses
+    them.
+    """
     lock = os.open(f"{directory}.lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.utime(lock)
         yield from _prune(directory, limit)
-    except BlockingIOError:  # another session uses them
+    except BlockingIOError:  # a session uses them
         return
     finally:
         os.close(lock)

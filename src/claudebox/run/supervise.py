@@ -1,7 +1,7 @@
-"""Staying beside a running sandbox: bytes, signals, suspension, chores, the end.
+"""The event loop beside a running sandbox: bytes, signals, suspension, chores, the end.
 
-The sandbox has a session of its own, so that nothing which the user's terminal does reaches it by itself: what is sent
-to claudebox is passed on. Nothing here is done by the clock while nothing happens.
+The sandbox has a session of its own, so the user's terminal does not reach it: signals to claudebox are passed on. An
+idle session wakes nothing here.
 """
 
 from __future__ import annotations
@@ -26,42 +26,25 @@ if TYPE_CHECKING:
     from claudebox.run.terminal import Carrier, Terminal
 
     class Chore(Protocol):
-        """Something to do while a sandbox runs; where it has a `descriptor`, also whenever that is readable."""
+        """Periodic work; if it has a `descriptor`, it also runs whenever that is readable."""
 
         def look(self) -> float:
             """Do what is due; return in how many seconds to look again."""
 
 
-OUT_OF_TIME = 124  # the status of a session that its limit of time has ended, as `timeout` has it
+OUT_OF_TIME = 124  # the status of a session that its time limit has ended, as for `timeout`
 _GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 _FROM_KERNEL = 0x80  # si_code of what a terminal sends to its whole foreground group
 _SIGNAL_SET = 128  # bytes of a sigset_t
-_AGAIN = 5.0  # seconds until a chore is tried again that has failed
-# How long is looked whether a program stops that was told to, and in which steps; it may put its screen in order first.
+_AGAIN = 5.0  # seconds until a failed chore is tried again
+# How long to wait for a program to stop, which may restore its screen first, and the shortest and longest interval.
 _STOPPING, _FIRST_LOOK, _LAST_LOOK = 5.0, 0.001, 0.05
 _AGAIN_ENDS = 10.0  # seconds in which the escape, pressed again, ends what cannot be suspended
 _REAPING = 5.0
 
 
-def wait(
-    sandbox: Sandbox,
-    terminal: Terminal,
-    sidecars: Iterable[Sidecar],
-    chores: Iterable[Chore],
-    complain: Callable[[str], None],
-) -> int:
-    """Wait for the end and return the exit status, as a shell would show it.
-
-    `complain` takes what the user should know afterwards.
-    """
-    supervisor = _Supervisor(sandbox, terminal, sidecars, chores, complain)
-    while (status := supervisor.step()) is None:
-        pass
-    return status
-
-
-class _Supervisor:
-    """One running sandbox and what is to happen to it."""
+class Supervisor:
+    """Waits for the end of one sandbox; `complain` takes what the user should know afterwards."""
 
     def __init__(
         self,
@@ -76,34 +59,32 @@ class _Supervisor:
         self._chores: list[Any] = [*chores, *self._sidecars]
         self._due = [0.0 for _ in self._chores]
         self._numbers = [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL, *terminal.signals]
-        # What was ignored when we were started is no business of ours: `nohup` means it.
+        # What our caller ignores stays ignored, as `nohup` wants it.
         self._endings = [number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         self._numbers = [number for number in self._numbers if number not in IGNORED_SIGNALS] + self._endings
-        self._expiry = time.monotonic() + sandbox.seconds if sandbox.seconds else 0.0  # when the time is up; 0: never
-        self._deadline = 0.0  # when SIGKILL follows; 0: nobody asked for the end
-        self._asked, self._pause = 0.0, 0.0  # since when a stop is expected, and the time to the next look
+        self._expiry = time.monotonic() + sandbox.seconds if sandbox.seconds else 0.0  # of the time limit; 0: never
+        self._deadline = 0.0  # when SIGKILL follows; 0: not asked to end
+        self._asked, self._pause = 0.0, 0.0  # since when a stop is expected, and the interval
         self._unheeded = 0.0  # when the escape was pressed and there was no shell to return to
-        self._verdict = 0  # the status if we ended it ourselves
+        self._verdict = 0  # the status if the time limit ended it
         signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
         terminal.begin()
         self._take_terminal()
         watched = [chore.descriptor for chore in self._chores if getattr(chore, "descriptor", -1) >= 0]
         self._events = _Events(self._numbers, terminal.carriers, watched)
 
-    def step(self) -> int | None:
-        """Wait for the next event and deal with it; return the status if it was the end."""
-        for information in self._events.wait(self._until_next()):
-            if information.si_signo == signal.SIGCHLD:
-                status = self._reap_children()
-                if status is not None:
+    def wait(self) -> int:
+        """Run until the end; return the exit status as a shell would show it."""
+        while True:
+            for information in self._events.wait(self._run_chores()):
+                if information.si_signo != signal.SIGCHLD:
+                    self._pass_on(information)
+                elif (status := self._reap_children()) is not None:
                     return status
-            else:
-                self._pass_on(information)
-        self._look()
-        return None
+            self._look()
 
-    def _until_next(self) -> float:
-        """Do the chores that are due, and return how long nothing else is."""
+    def _run_chores(self) -> float:
+        """Do the chores that are due; return the seconds until something else is."""
         now = time.monotonic()
         for number, chore in enumerate(self._chores):
             if self._due[number] <= now or getattr(chore, "descriptor", -1) in self._events.ready:
@@ -114,12 +95,12 @@ class _Supervisor:
         return max(0.0, min(moments) - now)
 
     def _attempt(self, action: Callable[[], Any]) -> Any:
-        """Do what must not end a session if it fails, such as a fork for which there is no process left (EAGAIN)."""
+        """Do what must not end the session if it fails, such as a fork at the limit of processes (EAGAIN)."""
         try:
             return action()
         except OSError:
             return _AGAIN
-        except Exception as error:  # noqa: BLE001 - a defect of a chore costs what it does, and not the session
+        except Exception as error:  # noqa: BLE001 - a broken chore must not end the session
             self._complain(f"{type(error).__name__} beside the session: {error}")
             return FOREVER
 
@@ -139,11 +120,11 @@ class _Supervisor:
             self._pause = min(2 * self._pause, _LAST_LOOK)
             if process.is_stopped(self._sandbox.payload):
                 self._suspend(forced=False)
-            elif now > self._asked + _STOPPING:  # it ignores the key, as it may
+            elif now > self._asked + _STOPPING:  # it ignores the key
                 self._asked = 0.0
 
     def _reap_children(self) -> int | None:
-        """Reap every child, the orphans that we adopt among them; return the status if the sandbox has ended."""
+        """Reap all children, adopted orphans included; return the status if the sandbox has ended."""
         while True:
             try:
                 child, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -152,10 +133,10 @@ class _Supervisor:
             if not child:
                 break
             if child == self._sandbox.init and os.WIFSTOPPED(status):
-                process.let_on(child, status)
+                process.resume(child, status)
             elif child == self._sandbox.monitor and os.WIFSTOPPED(status):
                 self._expect_stop()  # its group was told to stop
-                os.kill(child, signal.SIGCONT)  # or it could not tell us the end
+                os.kill(child, signal.SIGCONT)  # stopped, it could not report the end
             elif child == self._sandbox.monitor:
                 return self._conclude(status)
             else:
@@ -167,7 +148,7 @@ class _Supervisor:
     def _conclude(self, status: int) -> int:
         for sidecar in self._sidecars:
             self._attempt(sidecar.hang_up)
-        self._see_end()
+        self._kill_rest()
         code = os.waitstatus_to_exitcode(status)
         return self._verdict or (code if code >= 0 else 128 - code)
 
@@ -176,7 +157,7 @@ class _Supervisor:
         from_kernel = information.si_code == _FROM_KERNEL
         if number == signal.SIGWINCH:
             self._terminal.resize()
-        elif number == signal.SIGCONT:  # somebody stopped and continued us; the shell had the terminal meanwhile
+        elif number == signal.SIGCONT:  # we were stopped and continued; the shell may have used the terminal
             self._take_terminal()
         elif number == signal.SIGTSTP and self._terminal.has_pty:
             self._send_to_group(signal.SIGTSTP)
@@ -191,7 +172,7 @@ class _Supervisor:
             self._send(number)
 
     def _end(self, number: int, *, everybody: bool = False) -> None:
-        """Tell the program to end, with the grace that SIGTERM and SIGHUP have; asking again gives no more."""
+        """Ask the program to end; SIGKILL follows after `_GRACE`, which asking again does not extend."""
         (self._send_to_group if everybody else self._send)(number)
         self._deadline = self._deadline or time.monotonic() + _GRACE
 
@@ -199,20 +180,20 @@ class _Supervisor:
         try:
             signal.pidfd_send_signal(self._sandbox.payload_descriptor, number)
         except ProcessLookupError:
-            return  # it has ended: the monitor will tell
+            pass  # it has ended, as the monitor will report
 
     def _send_to_group(self, number: int) -> None:
         try:
             os.killpg(os.getpgid(self._sandbox.payload), number)
         except ProcessLookupError:
-            return
+            pass
 
     def _expect_stop(self) -> None:
-        """Look whether the program stops: it may ignore the signal, or put its screen in order first."""
+        """Start polling whether the program stops; it may ignore the signal, or restore its screen first."""
         self._asked, self._pause = time.monotonic(), _FIRST_LOOK
 
     def _suspend(self, *, forced: bool) -> None:
-        """Give the shell back until it continues the job; `forced`: the program has not stopped by itself."""
+        """Stop our job until the shell continues it; `forced`: the program did not stop by itself."""
         self._asked = 0.0
         if forced:
             self._send_to_group(signal.SIGSTOP)
@@ -220,23 +201,23 @@ class _Supervisor:
         stopped = _stop_job(signal.SIGTSTP)
         self._take_terminal()
         self._send_to_group(signal.SIGCONT)
-        if forced:  # what was on the screen is not there any more
+        if forced:  # have the program redraw the screen
             self._send(signal.SIGWINCH)
             if not stopped and self._terminal.has_pty:
-                self._find_no_shell()
+                self._offer_end()
 
     def _take_terminal(self) -> None:
-        """Take the terminal as soon as it is ours; stop in the background, as every program does that wants it."""
+        """Take the terminal; while our job is in the background, stop it, as the kernel stops what reads a terminal."""
         while not self._terminal.is_ours():
-            if self._deadline or signal.sigpending().intersection(self._endings):  # the end waits for no foreground
+            if self._deadline or signal.sigpending().intersection(self._endings):  # do not delay the end
                 return
-            if not _stop_job(signal.SIGTTOU):  # nobody is left who could bring us to the foreground
+            if not _stop_job(signal.SIGTTOU):  # there is no shell to continue us
                 self._end(signal.SIGHUP, everybody=True)
                 return
         self._terminal.enter()
 
-    def _find_no_shell(self) -> None:
-        """Offer to end what cannot be suspended: there is no shell with job control around us."""
+    def _offer_end(self) -> None:
+        """Offer to end what cannot be suspended, because no shell with job control started us."""
         now = time.monotonic()
         if self._unheeded and now < self._unheeded + _AGAIN_ENDS:
             self._end(signal.SIGHUP, everybody=True)
@@ -244,8 +225,8 @@ class _Supervisor:
         self._unheeded = now
         self._terminal.say("there is no shell to return to; the same keys again end the session")
 
-    def _see_end(self) -> None:
-        """See that nothing is left, whatever it did to outlive the monitor, not even a dead process (E12)."""
+    def _kill_rest(self) -> None:
+        """Kill and reap whatever has outlived the monitor (E12)."""
         limit = time.monotonic() + _REAPING
         while time.monotonic() < limit:
             try:
@@ -263,8 +244,8 @@ class _Supervisor:
 def _stop_job(number: int) -> bool:
     """Stop our process group, with the script or `make` that started us, until it is continued.
 
-    Return whether it was stopped: the kernel stops no group that nobody could continue. SIGCONT is blocked, so that it
-    tells afterwards that we were continued.
+    Return whether it was stopped: the kernel stops no orphaned group. SIGCONT is blocked, so that it is pending
+    afterwards if we were continued.
     """
     while signal.sigtimedwait([signal.SIGCONT], 0) is not None:
         continue
@@ -275,10 +256,10 @@ def _stop_job(number: int) -> bool:
 
 
 class _Events:
-    """The signals and descriptors that one launcher waits for; it carries bytes meanwhile."""
+    """The signals and descriptors that one launcher waits for."""
 
     def __init__(self, numbers: list[int], carriers: Iterable[Carrier], others: Iterable[int]) -> None:
-        """Take the numbers of signals that are blocked already, and descriptors that somebody else reads."""
+        """`numbers` are signals, blocked already; `others` are descriptors of chores."""
         self._numbers, self._carriers = numbers, tuple(carriers)
         mask = bytearray(_SIGNAL_SET)
         for number in numbers:
@@ -293,10 +274,10 @@ class _Events:
         self._owners: dict[int, Carrier] = {}
         for descriptor in others:
             self._poll.register(descriptor, select.POLLIN)
-        self.ready: set[int] = set()  # which of the others are readable
+        self.ready: set[int] = set()  # those of the others that are readable
 
     def wait(self, timeout: float) -> list[Any]:
-        """Wait until something happens, carry what can be carried, and return the signals that came."""
+        """Wait until something happens, carry bytes, and return the signals that came."""
         self._watch()
         self.ready.clear()
         signals = False
@@ -313,7 +294,7 @@ class _Events:
         return found
 
     def _watch(self) -> None:
-        """Tell the kernel what the carriers want by now, as far as it has changed."""
+        """Register what the carriers want by now, if it has changed."""
         wanted: dict[int, int] = {}
         for carrier in self._carriers:
             for descriptor, events in carrier.wanted().items():

@@ -1,0 +1,237 @@
+"""A launch: the sandbox and everything beside it, from before its start until after its end.
+
+Whatever fails, everything that was entered is left, in order. A step of the end that fails is named; the others go on.
+"""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.base import console
+from claudebox.base import state as base_state
+from claudebox.base.errors import FAILED
+from claudebox.git import state as git_state
+from claudebox.run import prepare, start
+from claudebox.run.storage import Storage
+from claudebox.run.stubs import Session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from claudebox.agent.login import Freshness
+    from claudebox.many.detach import Notifier
+    from claudebox.plan.records import Plan
+    from claudebox.report.session import SessionReport
+    from claudebox.run.mounts import HostGuard
+    from claudebox.run.prepare import Prepared
+    from claudebox.run.sidecars import Sidecar
+    from claudebox.run.terminal import Terminal
+    from claudebox.session import Planned, Values
+    from claudebox.settings.records import SecretRequest
+
+    T = TypeVar("T")
+
+_KILLED = 137  # the status of a payload that we had to kill
+
+
+class Steps:
+    """Runs the steps of the end; one that fails is named, and the others still run."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    def step(self, name: str, action: Callable[[], T] | None) -> T | None:
+        """Run one step, if there is one; return its result, None if it raised anything at all."""
+        try:
+            return action() if action is not None else None
+        except BaseException as error:  # noqa: BLE001 - MemoryError, RecursionError and signals count as well
+            self.tell(name, error)
+            return None
+
+    def tell(self, name: str, error: BaseException) -> None:
+        """Report that a step has failed."""
+        self.failed.append(name)
+        try:
+            said = (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
+            problem = type(error).__name__ if isinstance(error, (MemoryError, RecursionError)) else said
+            console.warn(f"the end of this session is not complete: {name} failed: {console.shorten(problem, 200)}")
+        except BaseException:  # noqa: BLE001, S110 - not even memory for a line; the step is in `failed`
+            pass
+
+
+class Launch:
+    """One sandbox, from its start to its end."""
+
+    def __init__(
+        self,
+        planned: Planned,
+        prepared: Prepared,
+        values: Values,
+        terminal: Terminal,
+        receipt: str = "",
+        *,
+        freshness: Freshness | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
+        """Without a `receipt` nothing is logged or reported, as for an examination."""
+        self._planned, self._prepared, self._values, self._terminal = planned, prepared, values, terminal
+        self._receipt, self._freshness, self._notifier = receipt, freshness, notifier
+        self._storage: Storage | None = None
+        self._stubs: Session | None = None
+        self._git_locks: list[int] = []
+        self._sidecars: tuple[Sidecar, ...] = ()
+        self._building: start.Building | None = None
+        self._sandbox: start.Sandbox | None = None
+        self._report: SessionReport | None = None
+        self._guard: HostGuard | None = None
+        self._notes: list[str] = []
+        self._ending = Steps()
+
+    def play(self) -> int:
+        """Start the sandbox, wait for its end and leave everything; return the status of the payload.
+
+        Raise what kept it from running.
+        """
+        status, problem = _KILLED, None
+        try:
+            with start.Interruptible():
+                sandbox = self._sandbox = self._start()
+            status = self._stay(sandbox)
+        except BaseException as error:  # noqa: BLE001 - whatever it was, everything that was entered is left
+            problem = error
+            self._kill(error)
+        losses = self._leave()
+        if self._sandbox is not None:
+            return self._conclude(status, losses)
+        self._finish_sidecars()
+        self._ending.step("what was started", start.reap_orphans)
+        if (report := self._report) is not None:
+            self._ending.step("the session log", lambda: report.give_up(getattr(problem, "status", FAILED)))
+        raise problem if problem is not None else AssertionError
+
+    def _start(self) -> start.Sandbox:
+        """Make everything that the sandbox needs, start it, and let the payload run once everything is in force."""
+        plan, instance, key = self._planned.plan, self._planned.host.instance, ""
+        if self._receipt:
+            from claudebox.agent import plan as agent_plan
+
+            key = agent_plan.key_tail(plan.variables)
+        base_state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
+        if self._freshness is not None:
+            self._freshness.bring()
+        self._storage = Storage(plan, instance.directory)
+        self._stubs = Session(instance)
+        self._stubs.begin(plan)
+        self._git_locks += git_state.set_up(plan)
+        stubs = self._stubs.make(plan)
+        self._sidecars = _make_sidecars(self._prepared.plan, self._values.secrets)
+        for sidecar in self._sidecars:
+            sidecar.listen()
+        texts = {key: text for sidecar in self._sidecars for key, text in sidecar.texts.items()}
+        sockets = {name: path for sidecar in self._sidecars for name, path in sidecar.sockets.items()}
+        prepared = prepare.complete(self._prepared, self._values.texts | texts, sockets)
+        begun = self._building = start.begin(prepared, self._terminal, instance.directory)
+        try:  # while bwrap is at work
+            log = self._open_report() if self._receipt else ()
+            for sidecar in self._sidecars:
+                sidecar.begin((*prepared.pipes, *log))
+        finally:
+            for _, descriptor in prepared.pipes:  # bwrap waits for the end of each
+                os.close(descriptor)
+        sandbox = start.inspect(begun, prepared, stubs, instance.directory)
+        for sidecar in self._sidecars:
+            sidecar.attach(sandbox.payload)
+        start.let_go(begun, sandbox)
+        return sandbox
+
+    def _open_report(self) -> tuple[tuple[str, int], ...]:
+        """Begin the session log; return where sidecars write their decisions."""
+        from claudebox.plan import audit
+        from claudebox.report.session import SessionReport
+
+        planned = self._planned
+        base_state.keep_approved(planned.host.instance, audit.decided(planned.plan))
+        host = planned.host.replace(secrets=planned.host.secrets.replace(held=self._values.secrets))
+        self._report = SessionReport(planned.plan, planned.policy, host, self._receipt)
+        log = self._report.record.descriptor
+        return (("log", log),) if log >= 0 else ()
+
+    def _stay(self, sandbox: start.Sandbox) -> int:
+        """Supervise the sandbox until it ends, and return the status of the payload."""
+        from claudebox.run.mounts import HostGuard
+        from claudebox.run.supervise import Supervisor
+
+        if self._stubs is not None:
+            directory = self._planned.host.instance.directory
+            self._guard = HostGuard(self._prepared.plan, sandbox.init, self._stubs, directory)
+        if self._notifier is not None:
+            self._notifier.begin()
+        chores = [chore for chore in (self._guard, self._freshness, self._notifier) if chore is not None]
+        return Supervisor(sandbox, self._terminal, self._sidecars, chores, self._notes.append).wait()
+
+    def _kill(self, problem: BaseException) -> None:
+        """End what was started, since nothing supervises it any more."""
+        if (sandbox := self._sandbox) is not None:
+            self._ending.tell("staying beside the sandbox", problem)
+            self._ending.step("the sandbox", lambda: start.end(sandbox))
+        elif (begun := self._building) is not None:
+            self._ending.step("the sandbox", lambda: start.abandon(begun))
+
+    def _leave(self) -> list[str]:
+        """Leave what was entered before the sandbox started; return what of its output was lost."""
+        step, stubs, storage, guard = self._ending.step, self._stubs, self._storage, self._guard
+        losses = step("the terminal", self._terminal.restore)
+        step("the stubs in the project", stubs.end if stubs else None)
+        self._notes += step("the storage of the sandbox", storage.end if storage else None) or ()
+        step("the locks of git", lambda: git_state.release(self._git_locks))
+        self._notes += step("what the host replaced meanwhile", guard.finish if guard else None) or ()
+        return losses or []
+
+    def _conclude(self, status: int, losses: list[str]) -> int:
+        """Import what was made inside, and report; return the status."""
+        step, report = self._ending.step, self._report
+        if report is not None:
+            step("disarming repositories", report.disarm)
+        self._finish_sidecars()
+        adopted, more = step("a repository that was made inside", lambda: _adopt(self._planned.plan)) or ([], [])
+        moved = (*(row for sidecar in self._sidecars for row in sidecar.moved), *adopted)
+        step("what the sandbox left running", start.reap_orphans)
+        for loss in losses:
+            step("a warning", lambda: console.warn(loss))  # noqa: B023
+            status = status or FAILED
+        for note in (*self._notes, *more, *([f"git: {', '.join(moved)}"] if moved and report is None else [])):
+            step("a note", lambda: console.note(note))  # noqa: B023
+        if report is None:
+            return status
+        report.moved = moved
+        step("the report", lambda: report.conclude(status, self._ending))
+        return step("the note of this session", lambda: report.settle(status, self._ending)) or status
+
+    def _finish_sidecars(self) -> None:
+        for sidecar in self._sidecars:
+            self._notes += self._ending.step(sidecar.title, sidecar.finish) or ()
+
+
+def _make_sidecars(plan: Plan, secrets: tuple[SecretRequest, ...]) -> tuple[Sidecar, ...]:
+    """Return the processes beside the sandbox; the broker gets the values of secrets."""
+    wanted = (plan.link, plan.broker, plan.relay, plan.undo, plan.group)
+    if not any(wanted) and not any(own.real for own in plan.git):
+        return ()
+    from claudebox.run import sidecars
+
+    if secrets and plan.broker is not None:
+        from claudebox.broker.plan import with_values
+
+        plan = plan.replace(broker=with_values(plan.broker, secrets))
+    return sidecars.make_sidecars(plan)
+
+
+def _adopt(plan: Plan) -> tuple[list[str], list[str]]:
+    """Import a repository that was made inside, where there was none."""
+    if not any(not own.real and os.path.lexists(f"{own.own}/HEAD") for own in plan.git):
+        return [], []
+    from claudebox.git import sidecar as git_sidecar
+
+    return git_sidecar.adopt(plan)
