@@ -397,7 +397,7 @@ curl -sS -m 20 -H "Authorization: token $VAULT_TOKEN" https://vault.example/echo
 """)
 
     assert result.stdout.splitlines()[0] == "200 403 403 403 403 403 git one", result.stderr
-    assert "`permit` of VAULT_TOKEN does not open this method and path of vault.example" in result.stdout
+    assert "`permit` of VAULT_TOKEN does not allow this method and path of vault.example" in result.stdout
     assert {request["path"].partition("?")[0].split("/")[1] for request in vault.requests()} == {"check", "repo.git"}
     assert not any("of-the-agent" in str(request) for request in vault.requests())
 

@@ -262,14 +262,14 @@ def test_looking_for_secrets_runs_no_command_and_reads_no_value(tmp_path):
         ("file:~/token", "password1234", "could be guessed"),
         ("file:~/token", "a" * 60, "could be guessed"),
         ("file:~/token", "2026-11-16", "could be guessed"),
-        ("file:~/token", "!x" * 10, "more special characters than can be recognised"),
+        ("file:~/token", "!x" * 10, "too many special characters"),
         ("file:/usr/bin/env", "", "is visible inside, in `/usr`"),
         ("file:~/token", "two\nlines-of-text", "no HTTP header can carry"),
         ("file:~/token", "pässwörter", "no HTTP header can carry"),
         ("file:~/project/token", "x" * 20, "is visible inside"),
         ("command:false", "", "gave no token (status 1)"),
         ("command:no-such-program", "", "was not found"),
-        ("command:'", "", "is no command"),
+        ("command:'", "", "cannot be split"),
     ],
 )
 def test_a_source_that_gives_no_value_is_told_in_one_line(tmp_path, source, content, message):

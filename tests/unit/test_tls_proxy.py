@@ -378,7 +378,7 @@ async def test_what_is_permitted_passes_with_the_value(tmp_path, method, path):
         for other in ("DELETE", "PATCH", "get", "OPTIONS"):
             refused = await here.ask(request(path, TOKEN, "Content-Length: 0", method=other))
             assert refused.split()[1] == b"403"
-            assert b"`permit` of TOKEN does not open this method and path" in refused
+            assert b"`permit` of TOKEN does not allow this method and path" in refused
         assert here.dialer.dialled == 1
 
 
@@ -518,7 +518,7 @@ async def test_a_value_is_read_again_once_a_minute_at_most(tmp_path):
         assert len(reads) == 1
         statuses = []
         for count in (2, 3, 4):  # as if minutes had passed
-            here.secret._again = 0.0
+            here.secret._retry = 0.0
             statuses.append((await here.ask(request("/", TOKEN))).split()[1])
             assert len(reads) == count
         assert statuses == [b"401", b"401", b"200"]

@@ -1,9 +1,7 @@
-"""A certificate authority that exists for a moment and vouches for the hosts of secrets alone.
+"""Certificates for the hosts of secrets, from an authority that exists for a moment, and TLS on both sides.
 
-It signs a certificate for each of them and is forgotten: from then on nobody can sign another. It is trusted only
-inside, and its certificate says, in name constraints that every TLS library checks, for which names it may be used.
-
-Runs in a process of its own (see `certificates`), because what it needs is large and is needed only once.
+The authority signs one certificate per host in a child process and disappears with it: nobody can sign another. It is
+trusted only inside, and its name constraints limit it to these hosts in every TLS library.
 """
 
 from __future__ import annotations
@@ -28,17 +26,17 @@ from claudebox.network.records import Trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 
 _SKEW = dt.timedelta(hours=1)
-_LIFE = dt.timedelta(days=90)  # longer than any session; the key of a host ends with the process anyway
+_LIFE = dt.timedelta(days=90)  # longer than any session
 _NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "claudebox, this session only")])
 _PEM = serialization.Encoding.PEM
 
 
 def issue(hosts: Iterable[str]) -> tuple[bytes, dict[str, bytes]]:
-    """Return what to trust, and key and certificates of each host; all as PEM."""
+    """Return the certificate of an authority, and key and certificates of each host, all as PEM."""
     names = sorted(set(hosts))
     key, own_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -100,22 +98,19 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _no_addresses() -> list[x509.GeneralName]:
-    """Return what is excluded: names are permitted one by one, addresses not at all."""
+    """Return the excluded part of the constraints: every IP address."""
     return [x509.IPAddress(ipaddress.ip_network("0.0.0.0/0")), x509.IPAddress(ipaddress.ip_network("::/0"))]
 
 
-# TLS on both sides of the broker: as the hosts of secrets towards programs, as any client towards the real ones.
-
-
 class Issued(NamedTuple):
-    """What an authority has left."""
+    """An authority's certificate, and TLS contexts for each host."""
 
-    trusted: bytes  # its certificate
-    contexts: dict[str, ssl.SSLContext]  # to answer as each host
+    trusted: bytes
+    contexts: dict[str, ssl.SSLContext]
 
 
 async def obtain(hosts: Iterable[str]) -> Issued:
-    """Have certificates made by a child, which takes the key of the authority with it when it ends."""
+    """Issue certificates in a child process, with which the authority's key ends."""
     names = tuple(hosts)
     outlet, inlet = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
@@ -130,7 +125,7 @@ async def obtain(hosts: Iterable[str]) -> Issued:
 
 
 def _make(hosts: tuple[str, ...], inlet: int) -> None:
-    """In the child: make them, hand them over, and end."""
+    """In the child: issue the certificates and exit."""
     try:
         write_all(inlet, marshal.dumps(issue(hosts)))
     finally:
@@ -138,41 +133,30 @@ def _make(hosts: tuple[str, ...], inlet: int) -> None:
 
 
 def _read(outlet: int, child: int) -> bytes:
-    """Take what the child says until it ends."""
-    text = b""
-    while piece := os.read(outlet, 1 << 16):
-        text += piece
-    os.close(outlet)
+    with open(outlet, "rb") as file:
+        text = file.read()
     os.waitpid(child, 0)
     return text
 
 
 def server_context(host: str, chain: bytes) -> ssl.SSLContext:
-    """Return the settings to answer as this host: HTTP/1.1 only, and no other name."""
+    """Return the context to answer as this host: HTTP/1.1 only, and no other name."""
+
+    def check(_connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> int | None:
+        # A client that asks for one name and then speaks to another wants a server to confuse the two.
+        return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME if name is not None and name.lower() != host else None
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    context.sni_callback = _only(host)
-    _load(context, chain)
+    context.sni_callback = check
+    with Closing(syscalls.memory_file(chain)) as descriptor:  # it loads keys from files only
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
     return context
 
 
-def _only(host: str) -> Callable[[ssl.SSLObject, str | None, ssl.SSLContext], int | None]:
-    def check(_connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> int | None:
-        # Who asked for one name and then speaks to another wants a server to confuse the two.
-        return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME if name is not None and name.lower() != host else None
-
-    return check
-
-
-def _load(context: ssl.SSLContext, chain: bytes) -> None:
-    """Give a context its key: it takes files only, so it gets one that is nothing but memory."""
-    with Closing(syscalls.memory_file(chain)) as descriptor:
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-
-
 def upstream_context(bundle: str) -> ssl.SSLContext:
-    """Return the settings to speak with a real host: verified with the authorities that this machine trusts."""
+    """Return the context for the real hosts, verified with the authorities that this machine trusts."""
     try:
         return make_context(Trust(bundle))
     except (OSError, ssl.SSLError):

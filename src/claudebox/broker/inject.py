@@ -1,7 +1,9 @@
-"""The service behind `[[secrets]]`: holds the values, answers for their hosts, and makes those inside trust it.
+"""The service behind `[[secrets]]`: terminates TLS for the hosts of secrets, and inserts the values into requests.
 
-Its listeners have addresses of the sandbox's own loopback, to which /etc/hosts leads inside; in tier `allow` the
-gateway hands connections over as well.
+Inside, /etc/hosts leads these names to addresses of the sandbox's loopback where we listen; in tier `allow` the
+gateway hands connections over as well. A request must be for the host that the program connected to, in the server
+name of TLS and in `Host`: a server of several sites would otherwise hand a value to another one. The real host is
+verified with the certificate authorities that this machine trusts.
 """
 
 from __future__ import annotations
@@ -26,8 +28,6 @@ from claudebox.broker.certificates import upstream_context
 from claudebox.broker.http.cleaning import Cleaner, Recognizer
 from claudebox.broker.http.forward import LocalAnswer, Rules, forward
 from claudebox.broker.http.stream import Pool, Stream, UpstreamFailure
-from claudebox.broker.proxy import dial as proxy_dial
-from claudebox.broker.proxy import names as proxy_names
 from claudebox.broker.proxy.dial import Dialer, NoConnection, RangeWatch
 from claudebox.broker.proxy.names import Admission, Denied
 from claudebox.broker.proxy.sockets import Passage, Pump
@@ -50,13 +50,10 @@ if TYPE_CHECKING:
     Dial = Callable[[], Awaitable[socket.socket]]
 
 
-# Placeholders become values in the header fields of a request that are there for credentials, and nowhere else.
-#
-# Not in a body, not in an address, and not in any other field: servers keep most of them and show them to others.
-# Basic authentication is taken apart and put together again.
+# Placeholders become values in header fields for credentials, and nowhere else: servers keep bodies, URLs and most
+# other fields, and show them to others. Basic authentication is decoded and encoded again.
 
-
-# Fields in which servers expect a credential and nothing else; a row of settings can name more.
+# Fields that hold a credential and nothing else; `headers` of a secret adds others.
 CREDENTIAL_FIELDS = frozenset((
     b"api-key", b"apikey", b"authorization", b"circle-token", b"dd-api-key", b"dd-application-key", b"deploy-token",
     b"job-token", b"ocp-apim-subscription-key", b"private-token", b"x-access-token", b"x-api-key", b"x-api-token",
@@ -65,50 +62,49 @@ CREDENTIAL_FIELDS = frozenset((
     b"x-vault-token", b"xi-api-key",
 ))  # fmt: skip
 
-# Names of fields, with hyphens alone, that carry credentials or lead a server to another method or path than asked for.
+# Names of fields, `_` written as `-`, that can carry a credential or override the method or path.
 _TELLING = re.compile(
     rb"token|key|auth|secret|passw|cookie|credential|jwt|^(?:x-)?session(?:-id)?$"
     rb"|method|override|original|rewrite|forwarded|(?:^|-)(?:url|uri|path)(?:-|$)"
 )
 _HARMLESS = (b"idempotency-key", b"npm-auth-type")
 _ALONE = rb"(?:[A-Za-z-]{1,20} +)?(?:[A-Za-z_.-]{1,40}=)?\"?(?:%s)\"?"  # a scheme, a name, a placeholder
-_USER = re.compile(
-    rb"[\w.+-]{0,19}|[\w.+-]{1,64}@[\w.-]{1,64}(?:/token)?"
-)  # shorter than a token, or an address of mail
-_NO_PASSWORD = (b"", b"x", b"X", b"x-oauth-basic")  # what stands behind a token in the place of the user
-_AGAIN = 60.0  # seconds in which a value is not read again
+# Shorter than a token, or a mail address.
+_USER = re.compile(rb"[\w.+-]{0,19}|[\w.+-]{1,64}@[\w.-]{1,64}(?:/token)?")
+_NO_PASSWORD = (b"", b"x", b"X", b"x-oauth-basic")  # passwords beside a token as user
+_PAUSE = 60.0  # seconds before a value is read again
 
 
 class Replacement:
-    """A value, what stands for it inside, where it may go, and how it is read again."""
+    """A secret: its value, its placeholder, where it may go, and how to read it again."""
 
     def __init__(
         self, name: str, value: bytes, placeholder: bytes, hosts: frozenset[tuple[str, int]],
         fields: frozenset[bytes] = frozenset(), permits: Permits | None = None, read: Callable[[], str] | None = None,
     ) -> None:  # fmt: skip
-        """Take header fields beside the usual ones, and what returns the present value and may take its time."""
+        """`fields` are header fields besides the usual ones; `read` returns the current value and may block."""
         self.name, self.value, self.placeholder, self.hosts, self.fields = name, value, placeholder, hosts, fields
         self.permits = permits
-        self.known: tuple[bytes, ...] = (value,)  # and those that it had before: they must not come back either
-        self._read, self._again = read, 0.0
+        self.known: tuple[bytes, ...] = (value,)  # with former values, which must not come back either
+        self._read, self._retry = read, 0.0
         self._lock = asyncio.Lock()
 
     async def renew(self, refused: bytes) -> bool:
-        """Return whether there is another value than this one, which was not taken; read it once a minute at most."""
+        """Return whether there is another value than this refused one; read it at most once a minute."""
         async with self._lock:
-            if self.value == refused and self._read is not None and time.monotonic() >= self._again:
+            if self.value == refused and self._read is not None and time.monotonic() >= self._retry:
                 try:
                     found = await asyncio.get_running_loop().run_in_executor(None, self._read)
                     self.value = found.encode("ascii")
                     self.known = tuple(dict.fromkeys((*self.known, self.value)))
-                except (ClaudeboxError, OSError):  # the answer of the host says that it is not taken
+                except (ClaudeboxError, OSError):  # the refusal of the host is passed on
                     pass
-                self._again = time.monotonic() + _AGAIN
+                self._retry = time.monotonic() + _PAUSE
         return self.value != refused
 
 
 class Substitution:
-    """What is put in and taken out again on the way to one host."""
+    """Inserts the secrets for one host into requests, and finds them in responses."""
 
     def __init__(self, secrets: Iterable[Replacement], host: str, port: int) -> None:
         self._secrets = [secret for secret in secrets if (host, port) in secret.hosts]
@@ -118,52 +114,48 @@ class Substitution:
 
     @property
     def recognizer(self) -> Recognizer:
-        """Return what finds every value that was used up to now."""
+        """Return what finds every value used so far."""
         pairs = tuple((value, secret.placeholder) for secret in self._secrets for value in secret.known)
         if self._found[0] != pairs:
             self._found = pairs, Recognizer(pairs)
         return self._found[1]
 
     async def renew(self, sent: Mapping[str, bytes]) -> bool:
-        """Return whether any of these secrets, which were sent with these values, has another one by now."""
+        """Return whether any secret that was sent has another value now."""
         found = [await secret.renew(sent[secret.name]) for secret in self._secrets if secret.name in sent]
         return any(found)
 
     def values(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Return the present values of these secrets."""
         return {secret.name: secret.value for secret in self._secrets if secret.name in names}
 
     def refusal(self, request: Request, filled: Headers, used: set[str]) -> str:
-        """Return why a request does not pass, which uses these secrets; nothing if it does.
+        """Return why `permit` forbids a request that uses these secrets, or "".
 
-        Where every secret of a host is for some requests only, so is the host: no other credential passes, and what
-        carries none must be one of these requests, too.
+        If every secret of a host has `permit`, so has the host: no other credential passes, and a request without one
+        must be permitted by one of them too.
         """
         named = [secret for secret in self._secrets if secret.name in used] or self._secrets
         fits = [secret.permits is None or secret.permits.allow(request.method, request.target) for secret in named]
         if not (all(fits) if used else any(fits)):
             names = " and ".join(secret.name for secret in named)
-            return (
-                f"`permit` of {names} does not open this method and path of {self._host}; only the user can change that"
-            )
+            what = f"this method and path of {self._host}"
+            return f"`permit` of {names} does not allow {what}; only the user can change that"
         if any(secret.permits is None for secret in named):
             return ""
         for (field, before), (_, after) in zip(request.headers, filled, strict=True):
             if not (self._is_alone(before) if before != after else self._is_harmless(field)):
-                return (
-                    f"the field `{field.decode('ascii')}`, as it is, does not pass to {self._host}, whose secrets have "
-                    "`permit`"
-                )
+                shown = field.decode("ascii")
+                return f"the field `{shown}` does not pass as it is: secrets of {self._host} have `permit`"
         return ""
 
     def _is_harmless(self, field: bytes) -> bool:
-        """Return whether a field without a secret names neither a credential nor another request; `_` may mean `-`."""
+        """Return whether a field can neither be a credential nor override method or path; servers read `_` as `-`."""
         name = field.replace(b"_", b"-")
         own = {own.replace(b"_", b"-") for secret in self._secrets for own in secret.fields}
         return name in _HARMLESS or not (_TELLING.search(name) or name in own or name in CREDENTIAL_FIELDS)
 
     def _is_alone(self, text: bytes) -> bool:
-        """Return whether a credential has nothing in it beside a placeholder that could be another one."""
+        """Return whether a field has nothing besides a placeholder that could be another credential."""
         placeholders = [secret.placeholder for secret in self._secrets]
         scheme, _, rest = text.partition(b" ")
         inner = _decode_base64(rest) if scheme.lower() == b"basic" else None
@@ -175,7 +167,7 @@ class Substitution:
         return user in placeholders and password in _NO_PASSWORD
 
     def insert(self, headers: Headers) -> tuple[Headers, set[str]]:
-        """Return the headers with values in them, and the names of the secrets that were used."""
+        """Return the headers with values for placeholders, and the names of the secrets that were used."""
         used: set[str] = set()
         return [(name, self._inserted(name.lower(), value, used)) for name, value in headers], used
 
@@ -205,51 +197,35 @@ def _decode_base64(text: bytes) -> bytes | None:
         return None
 
 
-# Answering for the hosts of secrets: TLS ends here, values are put in, and the real host is spoken to over TLS again.
-#
-# What a program sends must be meant for the host that it connected to, in the name of TLS and in `Host` alike: a
-# server behind which several sites live would otherwise hand a value to another one. The real host is verified as any
-# program of this machine would verify it.
-
-
 _ECHOING = (b"TRACE", b"TRACK")
-# What asks for another text than the plain and whole one: only that can be read, and so be cleaned.
+# They ask for partial or encoded responses; only complete plain text can be cleaned.
 _CHOOSING = (b"accept-charset", b"accept-encoding", b"if-range", b"range")
 _HANDSHAKE = 20.0
-_MOST, _DESCRIPTORS = 128, 2  # connections at a time to all hosts of secrets; two ends each
+_MOST, _DESCRIPTORS = 128, 2  # connections to all hosts of secrets; two ends each
 
 
 class Interceptor:
-    """Serves connections that are meant for the hosts of secrets."""
+    """Serves connections to the hosts of secrets."""
 
     def __init__(
-        self,
-        secrets: Iterable[Replacement],
-        contexts: dict[str, ssl.SSLContext],
-        bundle: str,
-        dialer: proxy_dial.Dialer,
-        log: Log,
-        reception: Reception,
-    ) -> None:
-        """Take the secrets, the settings to answer as each of their hosts, and whom this machine trusts."""
-        self._secrets, self._contexts = tuple(secrets), contexts
-        self._places = frozenset(place for secret in self._secrets for place in secret.hosts)
-        self._dialer, self._log, self._reception = dialer, log, reception
+        self, secrets: Iterable[Replacement], contexts: dict[str, ssl.SSLContext], bundle: str, dialer: Dialer,
+        log: Log, reception: Reception,
+    ) -> None:  # fmt: skip
+        """`contexts` are for TLS as each of the hosts, `bundle` has the authorities that this machine trusts."""
+        self._contexts, self._dialer, self._log, self._reception = contexts, dialer, log, reception
         self._room = Room(_MOST, _DESCRIPTORS)
         self._upstream = upstream_context(bundle)
-        self._substitutions = {place: Substitution(self._secrets, *place) for place in self._places}
-        self._pools = {place: Pool(self._connector(*place)) for place in self._places}
-
-    def claims(self, host: str, port: int) -> bool:
-        """Return whether a connection to this host and port is ours."""
-        return (host, port) in self._places
+        secrets = tuple(secrets)
+        places = {place for secret in secrets for place in secret.hosts}
+        self._substitutions = {place: Substitution(secrets, *place) for place in places}
+        self._pools = {place: Pool(self._connector(*place)) for place in places}
 
     def intercept(self, host: str, port: int) -> Callable[[Visitor, str, int, Dial], Awaitable[None]] | None:
-        """Return who takes a connection over, if it is ours."""
-        return self.handle if self.claims(host, port) else None
+        """Return the handler of connections to this host and port, if it is one of ours."""
+        return self.handle if (host, port) in self._pools else None
 
     def serve(self, listener: socket.socket, host: str, port: int) -> None:
-        """Take in whoever connects to the address that stands for a host inside."""
+        """Accept callers on the address that stands for a host inside."""
 
         async def attend(caller: Visitor) -> None:
             await self._serve(caller, host, port, self._pools[host, port])
@@ -257,7 +233,7 @@ class Interceptor:
         self._reception.listen(listener, self._room, attend)
 
     async def handle(self, caller: Visitor, host: str, port: int, dial: Dial) -> None:
-        """Take over a connection of which nothing was read yet; `dial` reaches the host the first time."""
+        """Take over a connection of which nothing was read yet; `dial` returns the first connection to the host."""
         await caller.move(self._room)
         pool = Pool(self._connector(host, port, dial))
         try:
@@ -277,9 +253,9 @@ class Interceptor:
         async def connect() -> Stream:
             try:
                 channel = await (first.pop()() if first else self._dialer.dial(host, port))
-            except proxy_names.Denied as refusal:
+            except Denied as refusal:
                 raise UpstreamFailure(refusal.text) from None
-            except (proxy_dial.NoConnection, OSError) as error:
+            except (NoConnection, OSError) as error:
                 raise UpstreamFailure(f"no connection to `{host}`: {error}") from None
             try:
                 _, stream = await asyncio.get_running_loop().create_connection(
@@ -297,13 +273,12 @@ class Interceptor:
         return connect
 
     def close(self) -> None:
-        """End what nobody uses."""
         for pool in self._pools.values():
             pool.close()
 
 
 class _Rules(Rules):
-    """What passes on one connection."""
+    """Requests to one host, with values for placeholders."""
 
     def __init__(self, substitution: Substitution, log: Log, host: str, port: int) -> None:
         super().__init__(log, "secrets", host, port)
@@ -312,7 +287,6 @@ class _Rules(Rules):
         self._sent: dict[str, bytes] = {}
 
     async def request(self, request: Request, _exchange: Exchange) -> Request | LocalAnswer:
-        """Put values in, if the request is for this host."""
         self.used, self._sent = (), {}
         named = [value.decode("latin-1").strip().lower() for name, value in request.headers if name == b"host"]
         if len(named) != 1 or named[0] not in self._names:
@@ -322,7 +296,7 @@ class _Rules(Rules):
         if not request.target.startswith(b"/") and request.target != b"*":
             return LocalAnswer(400, "not-a-path", "claudebox: this is not a proxy; ask for a path.")
         if request.method in _ECHOING:
-            return LocalAnswer(405, "echo", "claudebox: this method does not pass, since it would give the value back.")
+            return LocalAnswer(405, "echo", "claudebox: this method does not pass: it would echo the value.")
         self._asked = request
         return self._filled(request)
 
@@ -336,39 +310,31 @@ class _Rules(Rules):
         return request.replace(headers=(*kept, (b"accept-encoding", b"identity")))
 
     async def again(self, _request: Request, response: Response) -> Request | LocalAnswer | None:
-        """Read a value again that was not taken, and ask once more with another one."""
+        """Read a refused value again, and ask once more with the new one."""
         if response.status != 401 or not await self._substitution.renew(self._sent):
             return None
         return self._filled(self._asked)
 
     def response(self, response: Response) -> Response:
-        """Take values out of the head."""
         return self._substitution.recognizer.clean_head(response)
 
     def filter(self, _response: Response) -> BodyFilter:
-        """Take values out of the body."""
         return Cleaner(lambda: self._substitution.recognizer)
 
 
-# Connections to the hosts of secrets on other ports: they pass as they are, and nothing is put in.
-#
-# Inside, the name of such a host means an address of the broker's, whatever it is used for.
-
-
-_PASSTHROUGH_MOST, _PASSTHROUGH_DESCRIPTORS = 128, 6  # at a time; two ends and two pipes each
+_PASSAGES, _PASSAGE_DESCRIPTORS = 128, 6  # connections; two ends and two pipes each
 
 
 class Passages:
-    """Leads connections on."""
+    """Other ports of the hosts of secrets: /etc/hosts leads them to us too, and they pass unchanged."""
 
     def __init__(self, dialer: Dialer, log: Log) -> None:
         self._dialer = dialer
         self._record = functools.partial(log.record, service="secrets")
         self._pump = Pump()
-        self._room = Room(_PASSTHROUGH_MOST, _PASSTHROUGH_DESCRIPTORS)
+        self._room = Room(_PASSAGES, _PASSAGE_DESCRIPTORS)
 
     def serve(self, reception: Reception, listener: socket.socket, host: str, port: int) -> None:
-        """Take callers in."""
         reception.listen(listener, self._room, lambda caller: self._lead(caller, host, port))
 
     async def _lead(self, caller: Visitor, host: str, port: int) -> None:
@@ -381,30 +347,25 @@ class Passages:
         self._pump.lead(caller, passage)
 
     def close(self) -> None:
-        """End everything."""
         self._pump.stop()
 
 
-# Which requests a secret is good for: method and path, and only where every reader understands the path alike.
-
-
-# A part of a path that means what it says. Encoded are marks alone: no letter, digit, dot, slash, backslash, percent
-# sign, semicolon, question or number sign, and nothing beyond ASCII: servers decode at different moments, and some
-# cut parameters off.
+# `permit`: methods and paths, only where every server reads the path alike. A part of a path may have plain characters
+# and encoded marks; not encoded letters, digits, `.`, `/`, `\\`, `%`, `;`, `?`, `#` or non-ASCII: servers decode at
+# different moments, and some cut parameters off.
 _PLAIN = re.compile(
     rb"(?!\.\.)(?:[0-9A-Za-z._~!$&'()*+,=:@-]|%(?:2[0-246-9A-Ca-c]|3[AC-Eac-e]|40|5[BDEbde]|60|7[B-Db-d]))+"
 )
 
 
 class Permits:
-    """The rules of one secret, `GET /repos/acme/**`; HEAD goes where GET goes."""
+    """The rules of one secret, such as `GET /repos/acme/**`; GET includes HEAD."""
 
     def __init__(self, rules: Iterable[str]) -> None:
         pairs = (rule.encode("ascii").split(b" ", 1) for rule in rules)
         self._rules = [(method, path[1:].split(b"/")) for method, path in pairs]
 
     def allow(self, method: bytes, target: bytes) -> bool:
-        """Return whether a request is one of these; what is not plainly a path is none."""
         path = target.partition(b"?")[0]
         if not path.startswith(b"/"):
             return False
@@ -426,11 +387,10 @@ def _is_plain(part: bytes) -> bool:
     return _PLAIN.fullmatch(part) is not None and part.replace(b"%20", b"").strip(b".") != b""
 
 
-AUTHORITY, NAMED = "authority", "named"  # what bwrap makes files of: all authorities, and only those that are added
+AUTHORITY, NAMED = "authority", "named"  # files of bwrap: all authorities, and the added ones only
 
 
-async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
-    """Begin to serve."""
+async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001
     secrets = [
         Replacement(
             row.env, row.value.encode("ascii"), row.placeholder.encode("ascii"), frozenset(row.hosts),
@@ -462,13 +422,13 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
         watch.close()
         interceptor.close()
         passages.close()
-        await asyncio.sleep(0)  # what has just ended is written down
+        await asyncio.sleep(0)  # callbacks of closed connections write to the log
 
     return close
 
 
 def _read_again(config: InjectConfig, row: SecretRequest) -> str:
-    """Return the present value of a secret, in a thread: its command may take a while."""
+    """Return the current value of a secret; runs in a thread."""
     from claudebox.broker import secrets as broker_secrets
     from claudebox.host import programs
 
@@ -481,7 +441,6 @@ def _read_again(config: InjectConfig, row: SecretRequest) -> str:
 
 
 def _bundle(path: str) -> bytes:
-    """Return the authorities that this machine trusts."""
     try:
         return Path(path).read_bytes().rstrip(b"\n") + b"\n" if path else b""
     except OSError:
@@ -489,9 +448,9 @@ def _bundle(path: str) -> bytes:
 
 
 def _write(descriptor: int, text: bytes) -> None:
-    """Write what bwrap makes a file of; it reads while it builds the sandbox."""
+    """Write a file for bwrap, which reads it while it builds the sandbox."""
     with Closing(descriptor):
         try:
             write_all(descriptor, text)
-        except OSError:  # bwrap has ended, and the launcher says why
+        except OSError:  # bwrap has ended; the launcher reports why
             pass

@@ -1,6 +1,6 @@
-"""The broker's process: hardened first, then its services, until the launcher has gone.
+"""The broker's process: hardened first, then its services, until the launcher closes the control socket.
 
-A service has `async def open(config, context) -> close`. It gets its part of the plan and nothing of the others.
+A service has `async def open(config, context) -> close`, and gets its part of the configuration only.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from importlib import import_module
 
 from claudebox.base import syscalls
 from claudebox.broker.reception import Reception
-from claudebox.network.records import FAILED, LISTENERS, NOTE, READY, unpack
-from claudebox.network.records import TOTALS as RECORDS_TOTALS
+from claudebox.network.records import FAILED, LISTENERS, READY, TOTALS, unpack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,33 +28,25 @@ if TYPE_CHECKING:
     from claudebox.broker.metering import TokenUsage
 
     Verdict = Literal["opened", "allowed", "denied", "failed"]
-    Service = Literal["api", "proxy", "names", "secrets"]
+    Service = Literal["api", "proxy", "secrets"]
     Labels = dict[str, object]
 
     Close = Callable[[], Awaitable[None]]
     Named = tuple[tuple[str, int], ...]  # descriptors by name
 
 
-# The log of decisions: one line of JSON for each connection that was allowed, denied or failed.
-#
-# Names, numbers and verdicts only. Nothing here takes a header, a body, the path of an address or a value. A line is
-# one `write` to a file opened for appending. Denials and failures that repeat become counts, so that they take no
-# room from what was allowed, spent and ended; where that has no room left either, it goes on in sums, which are
-# written at the end. What cannot be written is tried again, and counted.
-
-
-MOST_BYTES = 8 << 20  # of one session
+LOG_LIMIT = 8 << 20  # bytes of one session
 _LONGEST = 255  # characters of a name
 _MOST_SUMS = 2048
-_OTHERS = "(others)"  # in sums, instead of more names than that
-TOTALS = (
+_OTHERS = "(others)"  # stands for all further names in sums
+_COUNTED = (
     "opened", "allowed", "denied", "failed", "up", "down", "answers", "input", "output", "cache_write", "cache_read",
     "price", "lost",
 )  # fmt: skip
 
 
 class _Sum:
-    """Lines that are alike but for their numbers, and have not been written yet."""
+    """Amounts of equal lines that are not written yet."""
 
     def __init__(self) -> None:
         self.amounts: dict[str, int] = {}
@@ -68,17 +59,23 @@ class _Sum:
 
 
 class Log:
-    """Writes decisions to the record of a session, and keeps their totals."""
+    """The session's log of decisions: one line of JSON for each connection that was allowed, denied or failed.
 
-    def __init__(self, descriptor: int, *, most: int = MOST_BYTES) -> None:
-        """Take a file that is open for appending; -1: nothing is recorded."""
+    It has names, numbers and verdicts; never a header, a body, a path or a value. A line is one `write` to a file
+    opened for appending. Repeated denials and failures become counts, so that a flood of them cannot crowd out what
+    was allowed and spent; when the file is full, everything becomes sums, which are written at the end. Failed writes
+    are retried, and counted as lost if that fails too.
+    """
+
+    def __init__(self, descriptor: int, *, most: int = LOG_LIMIT) -> None:
+        """Log to a descriptor open for appending, -1 for nowhere."""
         self._descriptor = descriptor
-        self._weighty, self._noise = most // 2, most // 4  # bytes that are left; the rest is for the sums at the end
+        self._weighty, self._noise = most // 2, most // 4  # bytes left; the rest is for the sums at the end
         self._full = self._torn = False
         self._sums: dict[tuple[object, ...], tuple[Labels, _Sum]] = {}
-        self.totals = dict.fromkeys(TOTALS, 0)
+        self.totals = dict.fromkeys(_COUNTED, 0)
 
-    def record(  # noqa: PLR0913 - a line of the log
+    def record(  # noqa: PLR0913 - the fields of a line
         self,
         *,
         service: Service,
@@ -91,7 +88,7 @@ class Log:
         secrets: Iterable[str] = (),
         status: int = 0,
     ) -> None:
-        """Write one decision down; `secrets` are names of variables, `status` counts if it is that of an error."""
+        """Log one decision; `secrets` are names of variables, `status` is logged if it is an error."""
         labels: Labels = {
             "kind": "decision", "service": service, "host": host[:_LONGEST], "port": port, "verdict": verdict,
             "rule": rule[:_LONGEST],
@@ -100,31 +97,25 @@ class Log:
             labels["secrets"] = names
         if status >= 400:
             labels["status"] = status
-        amounts = {"up": up, "down": down}
-        self.totals[verdict] += 1
-        self._count(amounts)
-        self._add(labels, amounts, weighty=verdict in ("opened", "allowed"))
+        self._add(verdict, labels, {"up": up, "down": down}, weighty=verdict in ("opened", "allowed"))
 
     def record_usage(self, usage: TokenUsage) -> None:
-        """Write down what one answer of the model cost."""
+        """Log what one response of the model cost."""
         amounts = {
             "input": usage.input, "output": usage.output, "cache_write": usage.cache_write,
             "cache_read": usage.cache_read, "price": usage.price(),
         }  # fmt: skip
-        self.totals["answers"] += 1
-        self._count(amounts)
-        self._add({"kind": "usage", "model": usage.model}, amounts, weighty=True)
+        self._add("answers", {"kind": "usage", "model": usage.model}, amounts, weighty=True)
 
     def record_opened(self, names: Iterable[str]) -> None:
-        """Write down which domains the user let in while the session ran."""
+        """Log which domains the user allowed during the session."""
         self._put({"kind": "opened", "names": [name[:_LONGEST] for name in names]}, {}, 1)
 
-    def _count(self, amounts: dict[str, int]) -> None:
+    def _add(self, total: str, labels: Labels, amounts: dict[str, int], *, weighty: bool) -> None:
+        """Write a line; or add it to equal ones, of which the first is written, the second, the fourth and so on."""
+        self.totals[total] += 1
         for name, amount in amounts.items():
             self.totals[name] += amount
-
-    def _add(self, labels: Labels, amounts: dict[str, int], *, weighty: bool) -> None:
-        """Write a line; or add it to those like it, of which the first is written, the second, the fourth and so on."""
         if self._descriptor < 0 or (weighty and self._has_room(weighty=True) and self._put(labels, amounts, 1)):
             return
         key = tuple(labels.values())
@@ -152,28 +143,28 @@ class Log:
         return done
 
     def _put(self, labels: Labels, amounts: dict[str, int], count: int) -> bool:
-        """Write a line for so many that are alike; tell whether it is in the file, whole."""
+        """Write a line that stands for `count` equal ones; return whether all of it is in the file."""
         line = {"time": round(time.time(), 3), **labels, **amounts, **({"count": count} if count > 1 else {})}
         data = b"\n" * self._torn + json.dumps(line, ensure_ascii=True).encode("ascii") + b"\n"
         try:
             written = os.write(self._descriptor, data)
-        except OSError:  # a full disk must not end a session; it is tried again
+        except OSError:  # a full disk must not end a session
             return False
         self._torn = written < len(data)
         self._weighty -= written
         return not self._torn
 
     def close(self) -> None:
-        """Write the sums that have not been written yet."""
+        """Write the sums that are not written yet."""
         for labels, row in list(self._sums.values()):
             if row.count and not self._write_sum(labels, row):
                 self.totals["lost"] += row.count
         self._sums.clear()
 
 
-_SERVICES = {  # imported only where the plan has them
+_SERVICES = {  # imported only if configured
     "model_api": "claudebox.broker.model_api",
-    "proxy": "claudebox.broker.proxy.service",
+    "proxy": "claudebox.broker.proxy.gateway",
     "inject": "claudebox.broker.inject",
 }
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
@@ -181,12 +172,12 @@ _M_MMAP_THRESHOLD, _LARGE = -3, 1 << 16
 _SIGKILL = 9
 _OPEN_FILES = 8192  # two for each stream
 _WORDS = 4096
-_CLOSING = 1.0  # seconds that services have for their end
-_LAST_TURNS = 3  # of the loop, for what the end of a connection has called for
+_CLOSING = 1.0  # seconds for a service to close
+_LAST_TURNS = 3  # of the loop, for callbacks of closed connections
 
 
 def main(configuration: int, control: int) -> None:
-    """Serve, and never return."""
+    """Serve; never returns."""
     try:
         harden()
         with os.fdopen(configuration, "rb") as file:
@@ -194,13 +185,13 @@ def main(configuration: int, control: int) -> None:
         asyncio.run(_serve(control, services, listeners, files))
     except KeyboardInterrupt:
         pass
-    except BaseException as error:  # noqa: BLE001 - the launcher hears of it in one line, and nobody sees a traceback
+    except BaseException as error:  # noqa: BLE001 - becomes one line of the launcher, without a traceback
         _say(control, FAILED + str(error).encode("utf-8", "replace")[:_WORDS])
     os._exit(1)
 
 
 def harden() -> None:
-    """Allow no debugger, no core file and no new privileges, and end with the launcher."""
+    """Forbid debuggers, core files and new privileges; die with the launcher."""
     for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_PDEATHSIG, _SIGKILL)):
         if syscalls.call("prctl", option, value, 0, 0, 0) != 0:
             raise OSError("the broker could not be protected")
@@ -209,7 +200,7 @@ def harden() -> None:
     most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     os.umask(0o077)
-    syscalls.call("mallopt", _M_MMAP_THRESHOLD, _LARGE)  # what was large goes back to the system when it is freed
+    syscalls.call("mallopt", _M_MMAP_THRESHOLD, _LARGE)  # large blocks return to the system when freed
 
 
 def _say(control: int, word: bytes) -> None:
@@ -229,36 +220,28 @@ class Context:
         self.reception = Reception()
         self._awaited: dict[str, asyncio.Future[socket.socket]] = {}
 
-    def take_listener(self, name: str) -> socket.socket:
-        """Return a listener that the launcher made before the start."""
-        return self._sockets.pop(name)
-
     def intercept(self, host: str, port: int) -> Any:
-        """Return who takes over a connection that is meant for the host of a secret."""
+        """Return the handler of connections to the host of a secret."""
         return self.interceptor.intercept(host, port) if self.interceptor is not None else None
 
     def record(self, **decision: Any) -> None:
-        """Write a decision of the gateway down."""
+        """Log a decision of the proxy."""
         self.log.record(service="proxy", **decision)
 
     def files(self, name: str) -> list[int]:
-        """Return what the launcher opened for writing under this name; whoever takes it closes it."""
+        """Return the descriptors that the launcher opened under this name; the caller closes them."""
         found = [descriptor for own, descriptor in self._files if own == name]
         self._files = tuple(pair for pair in self._files if pair[0] != name)
         return found
 
     async def wait_listener(self, name: str) -> socket.socket:
-        """Wait for a listener inside the sandbox's network, and return it."""
-        if name in self._sockets:  # the launcher made it, where the sandbox has no network of its own
+        """Return a listener: one that the launcher made, or one inside the sandbox's network once it arrives."""
+        if name in self._sockets:
             return self._sockets.pop(name)
         return await self._awaited.setdefault(name, asyncio.get_running_loop().create_future())
 
-    def note(self, text: str) -> None:
-        """Leave a line for the user, who sees it after the session."""
-        _say(self._control.fileno(), NOTE + text.encode("utf-8", "backslashreplace")[:_WORDS])
-
     def receive(self) -> bool:
-        """Read a message of the launcher; return whether it is still there."""
+        """Read a message of the launcher; return False once it hung up."""
         try:
             word, descriptors, _, _ = socket.recv_fds(self._control, _WORDS, 64)
         except BlockingIOError:
@@ -271,8 +254,7 @@ class Context:
                 os.set_inheritable(descriptor, False)  # noqa: FBT003
                 made = socket.socket(fileno=descriptor)
                 made.setblocking(False)  # noqa: FBT003
-                future = self._awaited.setdefault(name, asyncio.get_running_loop().create_future())
-                future.set_result(made)
+                self._awaited.setdefault(name, asyncio.get_running_loop().create_future()).set_result(made)
         return bool(word)
 
 
@@ -284,12 +266,12 @@ async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listene
     context = Context(control, sockets, files, log)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _loop, _context: None)  # it would print what a connection carried
+    loop.set_exception_handler(lambda _loop, _context: None)  # the default prints data of connections
     loop.add_reader(control, lambda: None if context.receive() else ended.set())
     closing: list[Close] = await asyncio.gather(
         *(import_module(_SERVICES[name]).open(config, context) for name, config in services)
     )
-    gc.freeze()  # modules make no garbage: the launcher has started us without a collector
+    gc.freeze()  # imports leave no garbage: the launcher started us with the collector disabled
     gc.enable()
     control.send(READY)
     await ended.wait()
@@ -298,14 +280,12 @@ async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listene
     for close in reversed(closing):
         try:
             await asyncio.wait_for(close(), _CLOSING)
-        except Exception:  # noqa: BLE001, S112 - the others have their end too
+        except Exception:  # noqa: BLE001, S112 - the others must close too
             continue
     await _end_tasks()
     log.close()
-    _say(
-        descriptor, RECORDS_TOTALS + " ".join(f"{name}={amount}" for name, amount in log.totals.items()).encode("ascii")
-    )
-    os._exit(0)  # the launcher waits for it, and taking the loop apart serves nobody
+    _say(descriptor, TOTALS + " ".join(f"{name}={amount}" for name, amount in log.totals.items()).encode("ascii"))
+    os._exit(0)  # the launcher waits: skip the teardown of the loop
 
 
 async def _end_tasks() -> None:

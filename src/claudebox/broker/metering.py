@@ -1,7 +1,7 @@
-"""What the model's answers say that they cost, counted as they pass; and the budget that ends further requests.
+"""Counts what the model's responses cost, and refuses requests when the budget is spent.
 
-Answers come as one document or as a stream of events. Of a stream only the events are read that the API makes itself:
-what a model says stands in strings, where a quotation mark is escaped, and can never look like one of them.
+Responses are one document or a stream of events. Only the API's own events are parsed: the model's text is inside
+strings, where quotation marks are escaped, so it cannot imitate one.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from claudebox.network.records import Budget
 
 
-_LONGEST = 8 << 20  # bytes of a line or a document that are held
-_MOST = 1 << 40  # tokens that a number can mean
-_BYTES = 3  # of an answer for a token, at least
-_EVENT = 90  # bytes of an event around what it says
+_LONGEST = 8 << 20  # bytes of a line or a document
+_MOST = 1 << 40  # tokens; larger numbers are nonsense
+_BYTES = 3  # of a response per token, at least
+_EVENT = 90  # bytes of an event besides its text
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _SUMMED = ("input", "output", "cache_write", "cache_write_long", "cache_read")
 _ADDED = 2_000  # tokens that the API adds to a request with tools
 _IMAGE = 5_000  # tokens of an image, however small its file
-# Parts of a request that make it cost no more than its text and its answer; any other could.
+# Fields of a request that add no cost beyond its text and its response.
 _PLAIN = frozenset((
     "anthropic_beta", "anthropic_version", "cache_control", "context_management", "max_tokens", "messages", "metadata",
     "inference_geo", "model", "output_config", "output_format", "service_tier", "speed", "stop_sequences", "stream",
@@ -44,16 +44,15 @@ class TokenUsage(Value):
     cache_write: int = 0
     cache_write_long: int = 0  # of these, for an hour
     cache_read: int = 0
-    tools: int = 0  # what tools of the API cost beside, in millionths of a dollar
-    percent: int = 100  # of the usual price: how fast it was made, and where
+    tools: int = 0  # what tools of the API cost besides, in millionths of a dollar
+    percent: int = 100  # of the usual price, for speed and place
 
     @property
     def tokens(self) -> int:
-        """Return all of them."""
         return self.input + self.output + self.cache_write + self.cache_read
 
     def price(self, *, unknown: bool = False) -> int:
-        """Return what it costs in millionths of a dollar; a model without a price costs nothing, or the most."""
+        """Return the cost in millionths of a dollar; a model without a price costs nothing, if `unknown` the most."""
         found = max((name for name in prices.PRICES if self.model.startswith(name)), key=len, default="")
         if not found and not unknown:
             return self.tools
@@ -73,16 +72,16 @@ LARGEST = TokenUsage(
 
 
 class Ticket:
-    """A request that was let through, and what is reserved for it until its answer is counted."""
+    """A request under way, and what is reserved for it until its response is counted."""
 
     def __init__(self, most: TokenUsage | None, budget: Budget) -> None:
-        """Take the most that it can cost, if that can be told; otherwise everything is reserved."""
+        """Reserve the most that it can cost, everything if that is unknown."""
         self._most = most
         self.dollars = most.price(unknown=True) if most else budget.dollars
         self.tokens = most.tokens if most else budget.tokens
 
     def owed(self, told: list[TokenUsage]) -> list[TokenUsage]:
-        """Return the most that an answer can have cost which has told only this."""
+        """Return the most that a response can have cost that broke off after reporting this."""
         if self._most is None:
             return max(told, [LARGEST], key=_dearest)
         if not told:
@@ -93,10 +92,10 @@ class Ticket:
 
 
 class Meter:
-    """Counts for one session, and says when it is enough; subagents ask the same broker.
+    """Counts for one session, subagents included.
 
-    Requests at the same time pass if the most that all of them can cost is left of the budget. One passes alone as
-    long as anything is left; so no more than the budget and one request can be spent.
+    Concurrent requests pass if the budget covers the most that all of them can cost. One passes alone while anything is
+    left, so at most the budget and one request can be spent.
     """
 
     def __init__(self, budget: Budget | None, record: Callable[[TokenUsage], None]) -> None:
@@ -106,14 +105,13 @@ class Meter:
         self._waiting: list[asyncio.Future[None]] = []
 
     def add(self, usage: TokenUsage) -> None:
-        """Count one answer."""
         if usage.tokens:
             self.tokens += usage.tokens
             self.spent += usage.price(unknown=True)
             self._record(usage)
 
     async def begin(self, most: TokenUsage | None) -> Ticket | str | None:
-        """Wait for a turn to spend so much; return a ticket, or why there is none. None: nobody counts."""
+        """Wait until so much can be spent; return a ticket, or the refusal; None without a budget."""
         if self.budget is None:
             return None
         ticket = Ticket(most, self.budget)
@@ -127,7 +125,7 @@ class Meter:
         return ticket
 
     def end(self, ticket: Ticket) -> None:
-        """Give back what was reserved; its answer has been counted."""
+        """Release what was reserved."""
         self._under_way.discard(ticket)
         for turn in self._waiting:
             if not turn.done():
@@ -143,7 +141,7 @@ class Meter:
         return (not budget.dollars or dollars <= budget.dollars) and (not budget.tokens or tokens <= budget.tokens)
 
     def refusal(self) -> str:
-        """Return why no further request passes, or nothing."""
+        """Return why no further request passes, or ""."""
         budget = self.budget
         if budget is None:
             return ""
@@ -156,10 +154,10 @@ class Meter:
 
 
 def most_of(body: bytes) -> TokenUsage | None:
-    """Return the most that a request can cost, or None where its text does not tell.
+    """Return the most that a request can cost, None if its text does not tell.
 
-    It does not where the API fetches something or asks a model by itself (tools of its own, documents, addresses,
-    files, compaction, parts that are not known here), or where two readers could understand the text differently.
+    It does not if the API fetches something or asks a model itself (its own tools, documents, URLs, files, compaction,
+    unknown fields), or if two parsers could read the text differently.
     """
     images = 0
     plain = True
@@ -181,37 +179,36 @@ def most_of(body: bytes) -> TokenUsage | None:
     most = _number(document.get("max_tokens")) if isinstance(document, dict) else 0
     if not plain or not most or not document.keys() <= _PLAIN:
         return None
-    asked = len(body) + _ADDED + images * _IMAGE  # no token is shorter than a byte; the dearest is kept for an hour
+    asked = len(body) + _ADDED + images * _IMAGE  # a token has at least one byte; an hour in the cache costs most
     dearest = _percent(document.get("speed"), "anywhere")  # an account may have chosen a country for all
     return TokenUsage(_model(document), output=most, cache_write=asked, cache_write_long=asked, percent=dearest)
 
 
 def _is_service(kind: object) -> bool:
-    """Return whether this is the name of something that the API does itself; what only leaves text out is free."""
+    """Return whether this names something that the API does itself; clearing text is free."""
     return isinstance(kind, str) and kind[-9:-6] == "_20" and not kind.startswith("clear_")
 
 
 class UsageFilter:
-    """Lets a body pass as it is, and reads what it says of its usage."""
+    """Passes a body unchanged, and reads the usage that it reports."""
 
     def __init__(self, *, events: bool) -> None:
         self._events = events
         self._held = b""
         self._overlong = False
         self._usage = TokenUsage()
-        self._others: list[TokenUsage] = []  # what other models, or other passes, took beside
-        self._heard = 0  # bytes that the model said since its usage was told
+        self._others: list[TokenUsage] = []  # of other models, or other passes
+        self._heard = 0  # bytes of text since the last report
 
     @property
     def usage(self) -> list[TokenUsage]:
-        """Return what was told; of a stream that broke off, what was said since then is counted by its length."""
+        """Return the reported usage; text after the last report is counted by its length."""
         first = self._usage
         if first.tokens:
             first = first.replace(output=first.output + self._heard // _BYTES)
         return [one for one in (first, *self._others) if one.tokens]
 
     def feed(self, piece: bytes) -> bytes:
-        """Return the same."""
         self._held += piece
         if self._events:
             *lines, self._held = self._held.split(b"\n")
@@ -226,7 +223,6 @@ class UsageFilter:
         return piece
 
     def end(self) -> bytes:
-        """Read a document that is complete."""
         if not self._events and not self._overlong:
             self._read(self._held)
         self._held = b""
@@ -249,10 +245,7 @@ class UsageFilter:
             self._take(TokenUsage(_model(document)), document.get("usage"))
 
     def _take(self, usage: TokenUsage, said: object) -> None:
-        """Take up what is said of the whole, and of its parts.
-
-        The whole may leave out what was read again for later parts of the message itself, and leaves out the others.
-        """
+        """Merge a report: the whole can omit what later passes of the message read again, and omits other models."""
         parts = said.get("iterations") if isinstance(said, dict) else None
         own, others = TokenUsage(), []
         for part in parts if isinstance(parts, list) else ():
@@ -273,7 +266,7 @@ def _model(message: dict[str, object]) -> str:
 
 
 def _percent(speed: object, place: object) -> int:
-    """Return the price of an answer in percent of the usual one; what is not known counts as the dearest."""
+    """Return the price in percent of the usual one; unknown words count as the dearest."""
     slow, usual = speed in prices.USUAL_SPEEDS, place in prices.USUAL_PLACES
     return (100 if slow else prices.SPEED) * (100 if usual else prices.PLACE) // 100
 
@@ -287,7 +280,7 @@ def _sum(one: TokenUsage, other: TokenUsage) -> TokenUsage:
 
 
 def _merged(usage: TokenUsage, said: object) -> TokenUsage:
-    """Return the usage with what an event says; numbers of a stream are totals, and never go back."""
+    """Return the usage merged with a report; the numbers in a stream are totals and never decrease."""
     if not isinstance(said, dict):
         return usage
     numbers = [_number(said.get(name)) for name in _COUNTS]

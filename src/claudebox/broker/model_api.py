@@ -235,7 +235,7 @@ async def open(config: ApiConfig, context: Context) -> Callable[[], Awaitable[No
         with contextlib.closing(await Stream.attend(caller)) as stream:
             await forward(stream, pool, ApiRules(upstream, context.log, config.endpoint.host, config.endpoint.port))
 
-    context.reception.listen(context.take_listener("model_api"), Room(_MOST, _DESCRIPTORS), serve)
+    context.reception.listen(await context.wait_listener("model_api"), Room(_MOST, _DESCRIPTORS), serve)
 
     async def close() -> None:
         pool.close()

@@ -1,9 +1,9 @@
-"""The one way into the broker: every listener takes its callers in here, and none of them without room for it.
+"""Admission of callers: every listener of the broker accepts here, and only when there is room.
 
-Room is counted in callers of a kind, and in descriptors for all kinds together, and taken before a caller is accepted;
-the others wait in the queue of the kernel. Where there is no room, the caller who has been silent for longest makes
-some: one that has not said what it wants, or that sits between two requests. A kernel without descriptors or memory
-makes a listener pause, and nothing ends it.
+Room is counted in callers of each kind and in descriptors for all kinds, and reserved before a caller is accepted; the
+others wait in the kernel's queue. When there is no room, the caller that has been silent for longest is evicted: one
+that has not sent its request yet, or is idle between two. If the kernel has no descriptors or memory left, a listener
+pauses; nothing ends it.
 """
 
 from __future__ import annotations
@@ -21,33 +21,36 @@ if TYPE_CHECKING:
     Attend = Callable[["Visitor"], Coroutine[None, None, None]]
 
 
-_SPARE = 512  # descriptors that no caller can take: logs, resolvers, connections that are kept, the user's own socket
-_SILENCE = 0.5  # seconds that a caller may be silent although others wait
-_PAUSE = 0.2  # seconds before a kernel without room is asked again
+_SPARE = 512  # descriptors that no caller gets: logs, resolvers, idle upstream connections, the user's own socket
+_SILENCE = 0.5  # seconds that a caller may be silent while others wait
+_PAUSE = 0.2  # seconds before accepting again after the kernel had no room
 
 
 class Room:
-    """Callers of one kind: how many there may be at a time, and how many descriptors each takes."""
+    """One kind of callers: how many are admitted at a time, and how many descriptors each takes."""
 
     def __init__(self, most: int, descriptors: int) -> None:
-        """Allow so many, but never so many that they take more than half of the descriptors."""
+        """Limit it to half of all descriptors."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most = max(1, min(most, limit // 2 // descriptors)) if descriptors else most
         self.descriptors, self.count = descriptors, 0
 
 
+_NOWHERE = Room(0, 0)
+
+
 class Visitor:
-    """A caller who was let in; its room is taken until it leaves."""
+    """An admitted caller; it holds its room until `leave`."""
 
     def __init__(self, reception: Reception, room: Room, channel: socket.socket) -> None:
         self.channel, self.room = channel, room
-        self.stays = False  # after the one who attends to it: somebody else says when it leaves
+        self.stays = False  # when its handler returns: something else calls `leave`
         self.task: asyncio.Task[None] | None = None
         self._reception = reception
         self.expect()
 
     def expect(self) -> None:
-        """Mark it as silent: until it speaks it may be evicted to make room."""
+        """Mark it as silent: it may be evicted until it speaks."""
         self._reception.silent[self] = time.monotonic()
         self._reception.freed.set()
 
@@ -56,14 +59,14 @@ class Visitor:
         self._reception.silent.pop(self, None)
 
     async def move(self, room: Room) -> None:
-        """Wait for room of another kind, and give its own back."""
+        """Wait for room of another kind, and release its own."""
         self.heard()
         await self._reception.enter(room)
         self._reception.release(self.room)
         self.room = room
 
     def leave(self) -> None:
-        """Give its room back."""
+        """Release its room."""
         self.heard()
         if self.room is not _NOWHERE:
             self._reception.release(self.room)
@@ -76,22 +79,19 @@ class Visitor:
             self.task.cancel()
 
 
-_NOWHERE = Room(0, 0)
-
-
 class Reception:
-    """Takes callers in for all listeners of one sandbox."""
+    """Admits callers for all listeners of one broker."""
 
     def __init__(self, descriptors: int = 0) -> None:
-        """Share so many descriptors out, or all that the process may have but a few."""
+        """Share these descriptors, by default all that the process may open but a few."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._left = descriptors or limit - min(_SPARE, limit // 4)
-        self.silent: dict[Visitor, float] = {}  # since when; who has been for longest comes first
+        self.silent: dict[Visitor, float] = {}  # since when, the longest first
         self._tasks: set[asyncio.Task[None]] = set()
         self.freed = asyncio.Event()
 
     def listen(self, listener: socket.socket, room: Room, attend: Attend) -> None:
-        """Take callers of a listener in from now on; it is closed when the reception is."""
+        """Accept callers; the listener is closed with the reception."""
         listener.setblocking(False)  # noqa: FBT003
         self._start(self._serve(listener, room, attend)).add_done_callback(lambda _: listener.close())
 
@@ -105,12 +105,12 @@ class Reception:
         loop = asyncio.get_running_loop()
         while True:
             if not self._fits(room):
-                await _readable(listener)  # nobody has to go before somebody has come
+                await _readable(listener)  # evict nobody before somebody is waiting
                 await self._vacate(room)
             self._take(room)
             try:
                 channel, _ = await loop.sock_accept(listener)
-            except OSError:  # gone again, or the kernel has no room: EMFILE, ENFILE, ENOBUFS, ENOMEM
+            except OSError:  # disconnected again, or EMFILE, ENFILE, ENOBUFS, ENOMEM
                 self.release(room)
                 await asyncio.sleep(_PAUSE)
                 continue
@@ -119,13 +119,13 @@ class Reception:
                 raise
             visitor = Visitor(self, room, channel)
             visitor.task = self._start(self._attend(visitor, attend))
-            await asyncio.sleep(0)  # a full queue leaves the others their turn
+            await asyncio.sleep(0)  # a full queue must not starve the others
 
     @staticmethod
     async def _attend(visitor: Visitor, attend: Attend) -> None:
         try:
             await attend(visitor)
-        except (OSError, EOFError, ValueError):  # its own affair
+        except (OSError, EOFError, ValueError):  # concerns this caller only
             pass
         finally:
             if not visitor.stays:
@@ -133,12 +133,12 @@ class Reception:
                 visitor.channel.close()
 
     async def enter(self, room: Room) -> None:
-        """Take room for a caller who is here already."""
+        """Wait for room, and take it, for a caller that was admitted already."""
         await self._vacate(room)
         self._take(room)
 
     async def _vacate(self, room: Room) -> None:
-        """Wait until there is room; whoever has been silent for too long is dismissed."""
+        """Wait until there is room; evict callers that have been silent for too long."""
         while not self._fits(room):
             crowded = room.count >= room.most
             longest = next((one for one in self.silent if one.room is room or not crowded), None)
@@ -160,7 +160,6 @@ class Reception:
         self._left -= room.descriptors
 
     def release(self, room: Room) -> None:
-        """Give the room of one caller back."""
         room.count -= 1
         self._left += room.descriptors
         self.freed.set()

@@ -1,7 +1,7 @@
-"""The values of secrets: from a variable of the host, a file, or what a command prints.
+"""Values of secrets, read from a variable, a file or the output of a command; and placeholders of the same shape.
 
-Fetched when the user has agreed, and by the broker again when a host refuses one; never written down. Both `secrets`
-and `git_credential` use this notation.
+Values are read after the user has agreed, and by the broker again when a host refuses one; never written to disk.
+`secrets` and `git_credential` use the same notation of sources.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from claudebox.settings.records import GitCredential, SecretRequest
 
     FindTool = Callable[[str], str | None]  # name -> the absolute path of a program
-    Obtain = Callable[[str, str], str]  # source and origin -> value
+    Obtain = Callable[[str, str], str]  # source, origin -> value
 
 
 _TIMEOUT = 20
 _LIMIT = 1 << 16
-_SHORTEST = 8  # less than this stands in ordinary text by chance
-_FEWEST_BITS = 42.0  # of random tokens of 16 hexadecimal digits one in a hundred has fewer
+_SHORTEST = 8  # fewer characters occur in ordinary text by chance
+_FEWEST_BITS = 42.0  # one in a hundred random tokens of 16 hexadecimal digits has fewer
 
 
 def source_reader(environ: dict[str, str], find_tool: FindTool, *, home: str) -> Obtain:
-    """Return what gets the value of a source."""
+    """Return a function that reads the value of a source."""
 
     def obtain(source: str, origin: str) -> str:
         kind, _, rest = source.partition(":")
@@ -59,7 +59,7 @@ def _run(command: str, origin: str, environ: dict[str, str], find_tool: FindTool
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise ClaudeboxError(f"`{origin}`: `{command}` is no command: {error}") from None
+        raise ClaudeboxError(f"`{origin}`: `{command}` cannot be split into arguments: {error}") from None
     program = words[0] if words[0].startswith("/") else find_tool(words[0])
     if program is None:
         raise ClaudeboxError(f"`{origin}`: the program `{words[0]}` was not found")
@@ -87,15 +87,14 @@ def hold(secrets: Iterable[SecretRequest], obtain: Obtain) -> tuple[SecretReques
 
 
 def git_token(credential: GitCredential, obtain: Obtain) -> str:
-    """Return the token for git inside."""
     token = obtain(credential.token, credential.origin)
     if not token or not token.isprintable():
-        raise ClaudeboxError(f"`{credential.origin}`: `{credential.token}` gave nothing that can be a token")
+        raise ClaudeboxError(f"`{credential.origin}`: `{credential.token}` gave no printable token")
     return token
 
 
 def check_value(value: str, secret: SecretRequest) -> None:
-    """Refuse what cannot be sent in a header, could not be told from ordinary text, or can be guessed."""
+    """Refuse values that a header cannot carry, that occur in ordinary text, or that can be guessed."""
     name, origin = secret.env, secret.origin
     if not value.isascii() or not value.isprintable():
         raise ClaudeboxError(f"`{origin}`: the value for `{name}` has characters that no HTTP header can carry")
@@ -106,7 +105,7 @@ def check_value(value: str, secret: SecretRequest) -> None:
         )
     if not has_few_marks(value):
         raise ClaudeboxError(
-            f"`{origin}`: the value for `{name}` has more special characters than can be recognised in every spelling"
+            f"`{origin}`: the value for `{name}` has too many special characters to be recognised in every encoding"
         )
     if not secret.weak and guessable_bits(value) < _FEWEST_BITS:
         raise ClaudeboxError(
@@ -116,35 +115,33 @@ def check_value(value: str, secret: SecretRequest) -> None:
 
 
 def has_few_marks(value: str) -> bool:
-    """Return whether every spelling of a value is one that the broker recognises: a mark may become ten characters."""
+    """Return whether the broker recognises every encoding of a value: a special character can become ten characters."""
     return 9 * sum(not char.isalnum() for char in value) <= len(value) + 64
 
 
 def guessable_bits(value: str) -> float:
-    """Return how many bits of chance the letters and digits of a value show, by how often each occurs."""
+    """Return the entropy of the letters and digits of a value, by their frequencies."""
     from math import log2
 
     text = [char for char in value if char.isalnum()]
     return -sum(log2(text.count(char) / len(text)) for char in text)
 
 
-# What stands inside for a secret: another text of the same shape.
-#
-# Programs look at prefix, length and alphabet of a token before they use it, so all three stay: a known prefix, the
-# marks that divide a text, and the kinds of letters that occur. Which kind stands where is random, as is the rest,
-# anew in every session. The length is exactly the same, which lets a response be cleaned without changing its size.
+# Placeholders, random in every session. Programs check prefix, length and alphabet of a token before they use it, so a
+# placeholder keeps a known prefix, the separators and the kinds of characters. It has exactly the length of the value,
+# so that responses can be cleaned without changing their size.
 
 
 _LOWER, _UPPER, _DIGITS = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
 _HEX = "abcdef"
 _MARKS = "-_.=/+:~ "
 _LONGER_PREFIXES = ("sk-ant-api03-", "sk-ant-oat01-", "sk-ant-ort01-", "sk-ant-", "sk-proj-", "sk-or-v1-")
-_FEWEST = 6  # random characters below which a shape would not make a text unique
+_FEWEST = 6  # random characters that make a text unique
 _ATTEMPTS = 64
 
 
 def shaped_like(value: str, random: Callable[[int], bytes], taken: tuple[str, ...] = ()) -> str:
-    """Return a text that looks like the value and is neither it nor part of what is taken, nor the other way round."""
+    """Return a text of the same shape that neither contains nor is part of the value or another taken text."""
     prefix = public_prefix(value)
     others = (value, *taken)
     for _ in range(_ATTEMPTS):
@@ -155,7 +152,7 @@ def shaped_like(value: str, random: Callable[[int], bytes], taken: tuple[str, ..
 
 
 def public_prefix(value: str) -> str:
-    """Return what names the kind of a token: `ghp_`, `sk-ant-api03-`, the header of a JWT; nothing of a password."""
+    """Return the prefix that names the kind of a token: `ghp_`, the header of a JWT; "" for a password."""
     if value.startswith("eyJ") and value.count(".") == 2:
         prefix = value[: value.index(".") + 1]
     else:
@@ -175,7 +172,7 @@ def _body(text: str, random: Callable[[int], bytes]) -> str:
 
 
 def _alphabet(text: str) -> str:
-    """Return the kinds of letters that occur."""
+    """Return all characters of the kinds that occur."""
     found = set(text)
     letters = {char for char in found if char in _LOWER or char in _UPPER}
     lower, upper = (_HEX, _HEX.upper()) if letters <= {*_HEX} or letters <= {*_HEX.upper()} else (_LOWER, _UPPER)
@@ -187,5 +184,5 @@ def _alphabet(text: str) -> str:
 def _pick(alphabet: str, random: Callable[[int], bytes]) -> str:
     while True:
         number = random(1)[0]
-        if number < 256 - 256 % len(alphabet):  # every character as likely as any other
+        if number < 256 - 256 % len(alphabet):  # equal probabilities
             return alphabet[number % len(alphabet)]

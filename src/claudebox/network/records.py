@@ -174,7 +174,7 @@ class Broker(Value):
 # What the launcher and the broker say to each other: a few words on a socket, and the services as plain data.
 
 
-READY, FAILED, NOTE, LISTENERS, TOTALS = b"ready", b"failed ", b"note ", b"listeners ", b"totals "
+READY, FAILED, LISTENERS, TOTALS = b"ready", b"failed ", b"listeners ", b"totals "
 CONTROL = "control"  # the name of the socket by which the user, outside, lets domains in
 _TYPES: dict[str, type[Value]] = {
     kind.__name__: kind

@@ -1,9 +1,10 @@
-"""Values in what comes back: recognised in every usual spelling, replaced by as many bytes, without a trace of a guess.
+"""Removes secret values from responses, in every usual encoding, without changing the length.
 
-What is held back at the end of a piece follows from public things alone: which bytes are printable, and how long the
-placeholder is. So an agent that chooses the text of an answer learns nothing from how it is cut, only whether it knew
-the whole value, or twelve characters in a row of its random part. The search itself looks eight bytes at a time into a
-set, so its time tells of no single character either; what takes longer runs only where eight bytes of a value stand.
+An agent that can choose the text of a response must not be able to guess a value piece by piece. So what is held back
+at the end of a piece depends on public facts alone: which bytes are printable, and how long the placeholder is. The
+search looks up eight bytes at a time in a set, so its time reveals no single character; the slow search runs only where
+eight bytes of a value stand. A guess is confirmed by nothing less than the whole value, or twelve characters in a row
+of its random part.
 """
 
 from __future__ import annotations
@@ -21,39 +22,39 @@ if TYPE_CHECKING:
 
     from claudebox.broker.http.messages import Response
 
-    Span = tuple[int, int, bytes]  # from, to, and what stands there instead
+    Span = tuple[int, int, bytes]  # start, end, replacement
 
 
 _PLAIN = re.compile(rb"[0-9A-Za-z]")
-_WORD = 8  # bytes that are looked up at once
-_REGION = {15: (0,), 11: (0, 4), 9: (0, 2, 4, 6), 8: tuple(range(8))}  # its length → offsets at which to look
-_LINE, _SHORTEST_LINE = 60, 48  # characters: lines of wrapped base64 are longer, but for what stands before it
+_WORD = 8  # bytes looked up at once
+_REGION = {15: (0,), 11: (0, 4), 9: (0, 2, 4, 6), 8: tuple(range(8))}  # length of a region → offsets to look at
+_LINE, _SHORTEST_LINE = 60, 48  # characters: lines of wrapped base64 are longer, except the first
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_="
 _BREAK = rb"(?:\r?\n|(?:\\{1,3}r)?\\{1,3}n|(?:%0[dD])?%0[aA])?"
 _WIDEST = 4  # bytes of one character, in UTF-32
-_RUN = 12  # letters and digits in a row of a value that do not come back either
+_RUN = 12  # letters and digits in a row of a value that are removed too
 _FIELD = re.compile(rb"[0-9A-Za-z]+")
-_MIXED = re.compile(rb"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z].*[A-Z][a-z]")  # what is neither a word nor a number
+_MIXED = re.compile(rb"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z].*[A-Z][a-z]")  # neither a word nor a number
 _NAMED = {ord("&"): b"amp", ord("<"): b"lt", ord(">"): b"gt", ord('"'): b"quot", ord("'"): b"apos", ord(" "): b"nbsp"}
 
 
 def longest(length: int) -> int:
-    """Return how many bytes any spelling of a value of this length has, at the most."""
+    """Return how many bytes any encoding of a value of this length has at most."""
     return 2 * length + 64
 
 
 class Recognizer:
-    """Finds values, in every spelling, and replaces them."""
+    """Finds values in every usual encoding, and replaces them."""
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take values, each with its placeholder; where there is none, asterisks replace the value."""
+        """Take values with their placeholders; asterisks replace a value without one."""
         self._exact: dict[bytes, bytes] = {}
         self._names: set[bytes] = set()
         patterns: list[tuple[int, bytes]] = []
         regions: list[bytes] = []
-        self._always = False  # some form has no eight letters or digits in a row
+        self._always = False  # some form has no eight letters or digits in a row: search always
         known = list(dict.fromkeys(pairs))
-        runs: dict[bytes, None] = {}  # encodings of parts of a value
+        runs: dict[bytes, None] = {}  # parts of values, encoded
         for value, placeholder in known:
             runs |= {form: None for run in _runs(value) for form in (run, *tables_secrets.all_in_base64(run))}
             forms = paired(value, placeholder)
@@ -85,15 +86,14 @@ class Recognizer:
         return re.compile(b"|".join(dict.fromkeys(pattern for _, pattern in self._patterns)))
 
     def prepare(self) -> None:
-        """Do now what would take time when a value comes back for the first time."""
-        assert self._pattern is not None  # noqa: S101 - it is made by being asked for
+        """Compile now, so that the first match takes no longer than others."""
+        assert self._pattern is not None  # noqa: S101 - a cached property
 
     def clean(self, text: bytes) -> bytes:
-        """Return a text without any value, of the same length."""
         return replace_spans(text, self.spans(text))
 
     def spans(self, text: bytes) -> list[Span]:
-        """Return where values and longer parts of them stand, and what replaces them; UTF-16 and UTF-32 count, too."""
+        """Return where values and longer parts of them stand, also in UTF-16 and UTF-32, and what replaces them."""
         if b"\0" not in text:
             return self._spans(text)
         spans = self._spans(text.replace(b"\0", b""))
@@ -116,12 +116,12 @@ class Recognizer:
         return sorted((*found, *hidden))
 
     def clean_head(self, response: Response) -> Response:
-        """Return a head without any value; a field with one in its name is left out."""
+        """Return a head without any value; fields with one in their name are dropped."""
         fields = (pair for pair in response.headers if not any(form in pair[0] for form in self._names))
         return response.replace(headers=tuple((name, self.clean(value)) for name, value in fields))
 
     def unfinished(self, data: bytes) -> int:
-        """Return how many bytes at the end could be the beginning of a value, for all that is public."""
+        """Return how many bytes at the end could begin a value, judged by public facts alone."""
         if not self._any:
             return 0
         end = data[-_WIDEST * (self._most + 2 * _LINE) :]
@@ -152,14 +152,14 @@ class Cleaner:
     """Cleans a body piece by piece."""
 
     def __init__(self, recognizer: Callable[[], Recognizer]) -> None:
-        """Take what returns the recognizer of the moment: a value may be read again while a body is on its way."""
+        """Take a function: values can change while a body is being sent."""
         self._recognizer = recognizer
         self._held = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """Return what can go on.
+        """Return what can be passed on.
 
-        What is held back stays as it came, since more of a value may follow; but for the rest of one that is cut.
+        What is held back stays raw, since more of a value may follow, except the rest of a value that is cut.
         """
         data, recognizer = self._held + piece, self._recognizer()
         end = len(data) - recognizer.unfinished(data)
@@ -170,18 +170,17 @@ class Cleaner:
         return cleaned[:end]
 
     def end(self) -> bytes:
-        """Return what was held back."""
         data, self._held = self._held, b""
         return self._recognizer().clean(data)
 
 
 def _places(text: bytes) -> list[int]:
-    """Return where bytes stand that are not NUL."""
+    """Return the positions of bytes other than NUL."""
     return [at for at, byte in enumerate(text) if byte]
 
 
 def _widened(text: bytes, spans: list[Span]) -> list[Span]:
-    """Return the places in a text with NULs of what was found in it without them."""
+    """Map spans found in a text without its NULs to the text itself."""
     places = _places(text)
     wide: list[Span] = []
     for start, end, stand in spans:
@@ -194,7 +193,6 @@ def _widened(text: bytes, spans: list[Span]) -> list[Span]:
 
 
 def replace_spans(text: bytes, spans: list[Span]) -> bytes:
-    """Return a text with other bytes in these places, as many as there were."""
     if not spans:
         return text
     changed = bytearray(text)
@@ -204,10 +202,10 @@ def replace_spans(text: bytes, spans: list[Span]) -> bytes:
 
 
 def _runs(value: bytes) -> Iterator[bytes]:
-    """Yield the shortest parts of a value that do not come back by themselves: twelve letters and digits of chance.
+    """Yield the parts of a value that are removed on their own: twelve random letters and digits.
 
-    Nothing that can be guessed is in them: prefixes, words, the claims of a JWT. With eleven characters known, whoever
-    chooses the text of an answer could try out the next one, and the next.
+    Guessable parts are left out: prefixes, words, the claims of a JWT. Otherwise, with eleven characters known, an
+    agent that chooses the text of a response could try out the next one, and the next.
     """
     start = len(public_prefix(value.decode("latin-1")))
     if value.startswith(b"eyJ") and value.count(b".") == 2:
@@ -229,21 +227,21 @@ def _runs(value: bytes) -> Iterator[bytes]:
 
 
 def _forms(value: bytes) -> Iterator[tuple[bytes, bytes, int]]:
-    """Yield texts in which a value may come back, a pattern for the spellings of each, and how many regions it needs.
+    """Yield encodings of a value, a pattern for the spellings of each, and how many regions it needs.
 
-    A line break may cut one region of wrapped base64, and not two that are nearer to each other than a line is long.
+    A line break can cut one region of wrapped base64, but not two that are closer than a line is long.
     """
     yield value, b"".join(map(_spelled, value)), 1
     for case in (value.hex(), value.hex().upper()):
         yield case.encode(), case.encode(), 1
     for offset in range(3):
         text = tables_secrets.in_base64(value, offset)
-        if text:  # the marks differ in URLs, and what is looked up has none in it
+        if text:  # `+` and `/` differ in URLs; regions have neither
             yield text, _BREAK.join(_URL_SAFE.get(byte) or _spelled(byte) for byte in text), 2
 
 
 def _spelled(byte: int) -> bytes:
-    """Return a pattern for one character as URLs, JSON, HTML and programs write it."""
+    """Return a pattern for one character as URLs, JSON, HTML and source code write it."""
     plain = re.escape(bytes((byte,)))
     if _PLAIN.match(bytes((byte,))):
         return plain
@@ -263,7 +261,7 @@ _URL_SAFE = {ord("+"): b"(?:%s|-)" % _spelled(ord("+")), ord("/"): b"(?:%s|_)" %
 
 
 def _regions(text: bytes, count: int) -> list[bytes]:
-    """Return parts of a text that every spelling leaves as they are, and that nobody can guess: from its end."""
+    """Return parts of a text that every spelling leaves unchanged, from its end: prefixes can be guessed."""
     for length in _REGION:
         starts = [found.start() for found in re.finditer(rb"(?=[0-9A-Za-z]{%d})" % length, text)]
         if not starts:
@@ -277,7 +275,7 @@ def _regions(text: bytes, count: int) -> list[bytes]:
 
 
 def paired(value: bytes, placeholder: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the usual forms in which a value may come back, each with what replaces it, of the same length."""
+    """Return the usual encodings of a value, each with a replacement of the same length."""
     pairs: dict[bytes, bytes] = {}
     for real, stand in zip(tables_secrets.encodings(value), tables_secrets.encodings(placeholder), strict=True):
         if len(real) >= len(value) // 2:

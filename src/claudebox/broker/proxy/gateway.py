@@ -1,98 +1,93 @@
-"""The way out of tier `allow`: HTTP CONNECT and plain HTTP on one port, and connections led here by the kernel.
+"""The proxy of tier `allow`: HTTP CONNECT and plain HTTP on one port, and connections redirected by the kernel.
 
-Each connection names where it wants to go; the name must be permitted, its addresses public, and what is said first
-must be meant for the same name. From then on the kernel carries it. Refusals come at once, in words that an agent
-understands. Listeners belong to the sandbox's network, connections are made from the host's.
+Each connection asks for a name. The name must be permitted, its addresses public, and the first thing sent must be
+meant for the same name; from then on the kernel carries the bytes. Refusals are immediate, in words for an agent.
+The netns holder opened the listeners inside the sandbox's network; connections are made from the host's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import re
 import socket
+import sys
 from base64 import b64encode
 from hmac import compare_digest
 
-from claudebox.base.addresses import read_port
+from claudebox.base.addresses import read_port, split_place
+from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.broker.http import messages
 from claudebox.broker.http.messages import LAST_CHUNK, ChunkDecoder, MalformedHttp, framed
 from claudebox.broker.proxy import sockets, tls
-from claudebox.broker.proxy.dial import NoConnection
-from claudebox.broker.proxy.names import Denied, unrecorded
-from claudebox.broker.proxy.sockets import Passage
+from claudebox.broker.proxy.dial import Dialer, NoConnection, NothingBarred, RangeWatch
+from claudebox.broker.proxy.names import AccessList, Denied, EveryName, Names, answer_datagrams, unrecorded
+from claudebox.broker.proxy.sockets import Passage, Pump
 from claudebox.broker.reception import Room
-from claudebox.settings.domains import WEB, canonical
+from claudebox.network.records import CONTROL, READY
+from claudebox.settings.domains import WEB, Permission, canonical, parse_domain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from claudebox.broker.http.messages import Headers, Request
-    from claudebox.broker.proxy.dial import Dialer
-    from claudebox.broker.proxy.names import AccessList, Record
-    from claudebox.broker.proxy.sockets import Pump
+    from claudebox.broker.main import Context
+    from claudebox.broker.proxy.names import Record
     from claudebox.broker.reception import Reception, Visitor
+    from claudebox.network.records import ProxyConfig
 
     Dial = Callable[[], Awaitable[socket.socket]]
-    # Takes a connection over of which nothing was read yet; ends both sides itself, and writes its decisions down.
+    # Takes over a connection of which nothing was read yet; closes both sides and logs its decisions itself.
     Interceptor = Callable[[Visitor, str, int, Dial], Awaitable[None]]
 
 
-# Requests to a proxy: where they lead, the one request that is passed on, and refusals. Pure.
-
+# Requests to a proxy, and its answers. Pure.
 
 LONGEST = 64 << 10
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _BLANK = b"\t\n\x0b\x0c\r \x1c\x1d\x1e\x1f\x85\xa0"  # what some server takes for space
 _WORD = re.compile(b"[^%s]*" % _BLANK)
 _FRAMING = (b"content-length", b"transfer-encoding")
-_OWN = (b"host", b"http2-settings")
+_OWN = (*_FRAMING, b"host", b"http2-settings")
 
 
 class ProxyRequest(Value):
-    """The head of a request that was only looked at."""
+    """The head of a request that was peeked at."""
 
     request: Request
     size: int  # in bytes, with the empty line
 
     @property
-    def method(self) -> str:
-        """Return the method."""
-        return self.request.method.decode()
-
-    @property
     def target(self) -> str:
-        """Return what is asked for."""
         return self.request.target.decode()
 
     @property
     def is_chunked(self) -> bool:
-        """Return whether its body comes in chunks."""
         return messages.request_framing(self.request)[0] == "chunked"
 
     @property
     def host(self) -> str:
-        """Return the one host that it is for."""
         hosts = [value for name, value in self.request.headers if name == b"host"]
         if len(hosts) != 1:
-            raise MalformedHttp("it has no `Host`" if not hosts else "it has more than one `Host`")
+            raise MalformedHttp("exactly one `Host` is required")
         return hosts[0].decode("latin-1")
 
 
 def missing(data: bytes) -> int:
-    """Return how many bytes there must be before more can be told; nothing if the head is complete."""
+    """Return the length to wait for, 0 if the head is complete."""
     return 0 if messages.cut(data, LONGEST) else len(data) + 1
 
 
 def line_missing(data: bytes) -> int:
-    """Return how many bytes there must be to know whether this is HTTP; servers overlook empty lines in front."""
+    """Return the length to wait for before `is_request` can tell; servers skip empty lines in front."""
     return 0 if b"\n" in data.lstrip(_BLANK) or not _may_be_request(data) or len(data) >= LONGEST else len(data) + 1
 
 
 def is_request(data: bytes) -> bool:
-    """Return whether these first bytes are HTTP, whatever the method: the first line says so, or does not end."""
+    """Return whether these first bytes are HTTP with any method: the first line says so, or is endless."""
     line, end, _ = data.lstrip(_BLANK).partition(b"\n")
     return b"HTTP/" in line.upper() if end else len(data) >= LONGEST and _may_be_request(data)
 
@@ -104,26 +99,23 @@ def _may_be_request(data: bytes) -> bool:
 
 
 def parse_head(data: bytes) -> ProxyRequest:
-    """Take a complete head apart."""
     size = messages.cut(data, LONGEST)
     request = messages.parse_request(data[:size], any_host=True)
     messages.request_framing(request)
     return ProxyRequest(request, size)
 
 
-def authority(text: str, port: int) -> tuple[str, int]:
-    """Return host and port of `host[:port]`; the port may be left out."""
-    host, colon, digits = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        return text, port
-    number = read_port(digits)
-    if not number:
+def authority(text: str, default: int) -> tuple[str, int]:
+    """Return host and port of `HOST[:PORT]`."""
+    host, port = split_place(text)
+    number = default if port is None else read_port(port)
+    if port is not None and not number:
         raise MalformedHttp("it names no port")
     return host, number
 
 
 def split_url(target: str) -> tuple[str, str]:
-    """Return the authority and the rest of an `http://` URL."""
+    """Return the authority and the path of an `http://` URL."""
     scheme, separator, rest = target.partition("://")
     if not separator or scheme.lower() != "http":
         raise MalformedHttp("a proxy takes `CONNECT host:port`, or a URL that starts with http://")
@@ -134,25 +126,18 @@ def split_url(target: str) -> tuple[str, str]:
     return where, path if path.startswith("/") else f"/{path}"
 
 
-def url(host: str, path: str) -> str:
-    """Return the URL of a path; anything else behind a host could make another host of it."""
-    if not path.startswith("/"):
-        raise MalformedHttp("the proxy of this machine is asked for paths only")
-    return f"http://{host}{path}"
-
-
 def single(head: ProxyRequest, target: str, host: str) -> bytes:
-    """Return the head for a server that is asked this once, and for exactly this host."""
+    """Return the head for exactly this host, on a connection that serves this one request."""
     request = head.request
     framing = tuple(pair for pair in request.headers if pair[0] in _FRAMING)
-    own = (*_FRAMING, *_OWN, b"expect") if head.is_chunked else (*_FRAMING, *_OWN)
+    own = (*_OWN, b"expect") if head.is_chunked else _OWN
     kept = tuple(pair for pair in messages.end_to_end(request.headers) if pair[0] not in own)
     headers: Headers = ((b"host", host.encode()), (b"connection", b"close"), *kept, *framing)
     return messages.render_request(request.replace(target=target.encode(), headers=headers))
 
 
 def response(status: int, reason: str, text: str, *more: str) -> bytes:
-    """Return an answer of the proxy itself: why, in words for whoever reads it."""
+    """Return an answer of the proxy itself."""
     body = f"{text}\n".encode("ascii", "replace")
     phrase = "".join(char if " " <= char <= "~" else "?" for char in reason)[:200]
     lines = (
@@ -162,7 +147,7 @@ def response(status: int, reason: str, text: str, *more: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-WHO_ARE_YOU = response(
+_LOGIN_REQUIRED = response(
     407,
     "Proxy Authentication Required",
     "claudebox: this entrance is for one sandbox",
@@ -170,30 +155,29 @@ WHO_ARE_YOU = response(
 )
 
 
-_MOST, _DESCRIPTORS = 1024, 6  # connections; two ends and two pipes
-USER = "claudebox"  # the name that goes with the password of an entrance
-_SSH = b"SSH-"  # some hosts offer it on this port, and no server of TLS goes on after it
-GREETING = 20.0  # seconds in which a caller must have said what it wants
+_MOST, _DESCRIPTORS = 1024, 6  # connections; two ends and two pipes each
+_USER = "claudebox"  # goes with the password of the entrance on the host's loopback
+_SSH = b"SSH-"  # some hosts offer it on port 443; no TLS server continues after it
+GREETING = 20.0  # seconds for a caller to send its first message
 
 
 class Gateway:
-    """Serves the listeners of one sandbox."""
+    """Serves the proxy's listeners of one sandbox."""
 
     def __init__(
         self, access_list: AccessList, dialer: Dialer, pump: Pump, *, record: Record = unrecorded,
-        intercept: Callable[[str, int], Interceptor | None] | None = None, password: str = "",
+        intercept: Callable[[str, int], Interceptor | None] = lambda *_: None, password: str = "",
     ) -> None:  # fmt: skip
-        self._door, self._dialer, self._pump = access_list, dialer, pump
-        self._login = b"Basic " + b64encode(f"{USER}:{password}".encode()) if password else b""
+        self._access, self._dialer, self._pump = access_list, dialer, pump
+        self._login = b"Basic " + b64encode(f"{_USER}:{password}".encode()) if password else b""
         self._record, self._intercept = record, intercept
         self._room = Room(_MOST, _DESCRIPTORS)
 
     def serve(self, reception: Reception, listener: socket.socket, *, redirected: bool = False) -> None:
-        """Take callers in; `redirected` ones were led here by the kernel and expect no proxy."""
+        """Accept callers; the kernel `redirected` those who know no proxy."""
         reception.listen(listener, self._room, functools.partial(self._attend, redirected=redirected))
 
     async def _attend(self, caller: Visitor, *, redirected: bool) -> None:
-        """Serve one caller; whatever goes wrong is its own affair."""
         try:
             caller.channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await (self._redirected(caller) if redirected else self._proxied(caller))
@@ -210,12 +194,12 @@ class Gateway:
         except MalformedHttp as error:
             return await self._refuse_http(caller, error)
         caller.heard()
-        if not self._knows(head):
-            return await sockets.part(caller.channel, WHO_ARE_YOU)
-        return await (self._connect(caller, head) if head.method == "CONNECT" else self._forward(caller, head))
+        if not self._is_logged_in(head):
+            return await sockets.part(caller.channel, _LOGIN_REQUIRED)
+        return await (self._connect(caller, head) if head.request.method == b"CONNECT" else self._forward(caller, head))
 
-    def _knows(self, head: ProxyRequest) -> bool:
-        """Return whether a caller is of our sandbox: on this machine's loopback others could come too."""
+    def _is_logged_in(self, head: ProxyRequest) -> bool:
+        """Return whether a caller knows the password, where other users of the machine could connect too."""
         said = [value for name, value in head.request.headers if name == b"proxy-authorization"]
         return not self._login or (len(said) == 1 and compare_digest(said[0], self._login))
 
@@ -227,21 +211,23 @@ class Gateway:
         return await self._open(caller, passage, head.size, b"HTTP/1.1 200 Connection established\r\n\r\n")
 
     async def _forward(self, caller: Visitor, head: ProxyRequest) -> None:
-        """Pass one request on that was written for a proxy."""
+        """Pass on one request with a whole URL."""
         try:
             where, path = split_url(head.target)
-            passage = Passage(self._record, self._door.admit(*authority(where, 80)))
+            passage = Passage(self._record, self._access.admit(*authority(where, 80)))
             await self._ask(caller, head, passage, path)
         except (Denied, NoConnection, MalformedHttp) as error:
             await self._refuse_http(caller, error)
 
     async def _ask(self, caller: Visitor, head: ProxyRequest, passage: Passage, path: str) -> None:
-        """Send one request to the server that it is for, and let body and answer pass."""
+        """Send one request to its server, and pass on its body and the response."""
         name, port = passage.name, passage.port
         host = name if port == 80 else f"{name}:{port}"
         request = single(head, path, host)
         if passage.far is None and self._dialer.asks_by_url(name, port):
-            request = single(head, url(host, path), host)
+            if not path.startswith("/"):  # anything else after a host could make it another host
+                raise MalformedHttp("the proxy of this machine is asked for paths only")
+            request = single(head, f"http://{host}{path}", host)
             await passage.dial(self._dialer.approach(name, port))
         elif passage.far is None:
             await passage.dial(self._dialer.dial(name, port))
@@ -257,11 +243,11 @@ class Gateway:
         except BaseException:
             passage.end()
             raise
-        # Whatever follows its body is not for this server: a proxy would take it for another request.
+        # Nothing passes after the body: a proxy would take it for another request.
         self._pump.lead(caller, passage, messages.request_framing(head.request)[1])
 
     async def _redirected(self, caller: Visitor) -> None:
-        """Serve somebody who connected to an address that we had given out for a name."""
+        """Serve a connection to an address that we gave out for a name."""
         address, port = original_destination(caller.channel)
         try:
             passage = await self._reach(address, port)
@@ -274,21 +260,21 @@ class Gateway:
         return await self._open(caller, passage)
 
     async def _reach(self, host: str, port: int) -> Passage:
-        """Return a connection; not yet made to a server that the proxy of this machine is to be asked for by URL."""
-        passage = Passage(self._record, self._door.admit(host, port))
+        """Return a connection; not yet made if the host's proxy will be asked by URL."""
+        passage = Passage(self._record, self._access.admit(host, port))
         if port != 80 or not self._dialer.asks_by_url(passage.name, port):
             await passage.dial(self._dialer.dial(passage.name, port))
         return passage
 
     async def _open(self, caller: Visitor, passage: Passage, taken: int = 0, word: bytes = b"") -> None:
-        """Look at what is said first, and open the way if it is meant for the server that was asked for."""
+        """Inspect the first message, and carry the connection if that is meant for the permitted server."""
         far = passage.far
         try:
             await sockets.take(caller.channel, taken)
             await sockets.say(caller.channel, word)
             if far is None:
                 return await self._open_http(caller, passage)
-            if not self._door.looks and self._handler(passage) is None:
+            if not self._access.looks and self._intercept(passage.name, passage.port) is None:
                 return self._pump.lead(caller, passage)
             caller.expect()
             speaker = await sockets.first_to_speak(caller.channel, far)
@@ -308,28 +294,25 @@ class Gateway:
             raise
         return self._pump.lead(caller, passage)
 
-    def _handler(self, passage: Passage) -> Interceptor | None:
-        return self._intercept(passage.name, passage.port) if self._intercept is not None else None
-
     async def _open_tls(self, caller: Visitor, passage: Passage, far: socket.socket) -> None:
         async with asyncio.timeout(GREETING):
             meant = await tls.names_server(caller.channel, passage.name)
         caller.heard()
         if not meant:
             return await self._refuse_tls(caller, passage)
-        handler = self._handler(passage)
+        handler = self._intercept(passage.name, passage.port)
         if handler is None:
             passage.begin()
             if await tls.pass_hello(caller.channel, far, passage):
                 return self._pump.lead(caller, passage)
             return await self._refuse_tls(caller, passage)
 
-        async def handed() -> socket.socket:
+        async def dialled() -> socket.socket:
             return far
 
-        passage.ended = True  # whoever takes it over writes down what it does
+        passage.ended = True  # the handler logs what it does
         try:
-            await handler(caller, passage.name, passage.port, handed)
+            await handler(caller, passage.name, passage.port, dialled)
         finally:
             far.close()
         return None
@@ -339,7 +322,7 @@ class Gateway:
         await sockets.part(caller.channel, tls.REFUSAL)
 
     async def _open_http(self, caller: Visitor, passage: Passage) -> None:
-        """Pass one request of plain HTTP on: its `Host` must be the server that was asked for."""
+        """Pass on one request of plain HTTP if its `Host` is the permitted server."""
         try:
             async with asyncio.timeout(GREETING):
                 head = parse_head(await sockets.peek(caller.channel, missing))
@@ -347,7 +330,7 @@ class Gateway:
             host, port = authority(head.host, passage.port)
             own = (canonical(host), port) == (passage.name, passage.port)
             if not own or not (head.target.startswith("/") or head.target == "*"):
-                raise self._door.denial(host, port, "other-host", f"this connection is for `{passage.name}`")
+                raise self._access.denial(host, port, "other-host", f"this connection is for `{passage.name}`")
             await self._ask(caller, head, passage, head.target)
         except (Denied, NoConnection, MalformedHttp) as error:
             passage.drop()
@@ -365,7 +348,7 @@ class Gateway:
 
 
 async def _pass_chunks(caller: socket.socket, passage: Passage) -> None:
-    """Pass the body of a request that comes in chunks, until it or the server's patience ends."""
+    """Pass on a chunked body until it ends or the server answers."""
     assert passage.far is not None  # noqa: S101 - for the type checker
     chunks = ChunkDecoder(strict=True)
     while not chunks.ended and await sockets.first_to_speak(caller, passage.far) is caller:
@@ -380,6 +363,79 @@ async def _pass_chunks(caller: socket.socket, passage: Passage) -> None:
 
 
 def original_destination(caller: socket.socket) -> tuple[str, int]:
-    """Return where somebody wanted to go whom a rule of nf_tables led here."""
+    """Return where a redirected connection was going."""
     packed = caller.getsockopt(socket.SOL_IP, 80, 16)  # SO_ORIGINAL_DST
     return socket.inet_ntoa(packed[4:8]), int.from_bytes(packed[2:4], "big")
+
+
+# The service: gateway, fake DNS and the control socket of one sandbox.
+
+_LONGEST_ORDER, _PATIENCE = 1 << 16, 5.0
+_USERS = 4  # at a time on the control socket; the sandbox cannot take their room
+
+
+class _Control:
+    """Takes domains that the user allows during the session, on a socket in a directory that only they can enter."""
+
+    def __init__(self, context: Context, permission: Permission, listed: list[str]) -> None:
+        self._context, self._permission, self._listed = context, permission, listed
+
+    async def attend(self, caller: Visitor) -> None:
+        loop = asyncio.get_running_loop()
+        channel = caller.channel
+        owner = int.from_bytes(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], sys.byteorder)
+        text = await asyncio.wait_for(loop.sock_recv(channel, _LONGEST_ORDER), _PATIENCE)
+        if owner != os.getuid():
+            return
+        try:
+            names = text.decode("ascii").split()
+            self._permission.add([parse_domain(name, "--now") for name in names])
+        except (ClaudeboxError, UnicodeError) as problem:
+            await loop.sock_sendall(channel, str(problem).encode("utf-8", "replace")[:1000])
+            return
+        self._listed += names
+        self._context.log.record_opened(names)
+        await loop.sock_sendall(channel, READY)
+
+
+async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001
+    """Serve each listener as soon as it arrives."""
+    loop = asyncio.get_running_loop()
+    reception, record = context.reception, context.record
+    watch, pump = RangeWatch(config.ranges), Pump()
+    watch.start()
+    permission = Permission(parse_domain(row.name, row.origin) for row in config.domains)
+    listed = [row.name for row in config.domains]
+    dialer = Dialer(NothingBarred() if config.reach == "everything" else watch.ranges, config.proxy)
+    names = Names(permission, record)
+    access = AccessList(permission, record, listed=listed, meaning=names.meaning)
+    if config.reach != "listed":
+        access = EveryName(record, addresses=config.reach == "everything")
+    gateway = Gateway(access, dialer, pump, record=record, intercept=context.intercept, password=config.password)
+    control = _Control(context, permission, listed)
+
+    def answer(channel: socket.socket) -> None:
+        channel.setblocking(False)  # noqa: FBT003
+        loop.add_reader(channel, answer_datagrams, names, channel)
+
+    servers: dict[str, Callable[[socket.socket], None]] = {
+        "proxy": lambda listener: gateway.serve(reception, listener),
+        "redirected": lambda listener: gateway.serve(reception, listener, redirected=True),
+        "names": answer,
+        CONTROL: lambda listener: reception.listen(listener, Room(_USERS, 0), control.attend),
+    }
+
+    async def begin(name: str, serve: Callable[[socket.socket], None]) -> None:
+        serve(await context.wait_listener(name))
+
+    tasks = [loop.create_task(begin(name, serve)) for name, serve in servers.items()]
+
+    async def close() -> None:
+        for task in tasks:
+            task.cancel()
+        pump.stop()
+        dialer.close()
+        watch.close()
+        await asyncio.sleep(0)  # the pump's callbacks write to the log
+
+    return close

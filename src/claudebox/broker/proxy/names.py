@@ -1,4 +1,9 @@
-"""Who may go where: the list of names held against what a caller asks for, and the words of a refusal."""
+"""Names in tier `allow`: which may be reached, the refusals, and a DNS server that answers for them.
+
+Programs that use no proxy get an address for each permitted name. It is from a range that no network uses; the kernel
+redirects connections there to the gateway, which looks the name up here. No query leaves the machine, so DNS cannot
+exfiltrate data. Names that are not permitted do not exist.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +24,11 @@ if TYPE_CHECKING:
 
 _LISTED = 30  # names in a refusal
 _ADDRESS = frozenset("0123456789abcdefABCDEF:.[]")
-_LOUD = 100  # characters of what a caller wrote, in what we write
+_SHOWN = 100  # characters of a caller's text that we repeat
 
 
 class Denied(Exception):  # noqa: N818 - an answer, not an error
-    """A connection that is not made, by which rule, and what to tell whoever asked."""
+    """A refused connection: the rule, and the answer for the caller."""
 
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(text)
@@ -31,18 +36,17 @@ class Denied(Exception):  # noqa: N818 - an answer, not an error
 
 
 class Record(Protocol):
-    """Where decisions are written down."""
+    """Logs a decision: `allowed`, `denied`, or `failed` for a permitted name that did not answer."""
 
-    def __call__(self, *, host: str, port: int, verdict: str, rule: str, up: int = 0, down: int = 0) -> None:
-        """Write one down: `allowed`, `denied`, or `failed` for a permitted name that did not answer."""
+    def __call__(self, *, host: str, port: int, verdict: str, rule: str, up: int = 0, down: int = 0) -> None: ...
 
 
 def unrecorded(**_decision: object) -> None:
-    """Write nothing down."""
+    """Log nothing."""
 
 
 class Admission(Value):
-    """A connection that is permitted, and by which pattern."""
+    """A permitted connection, and the pattern that permits it."""
 
     name: str
     port: int
@@ -50,19 +54,19 @@ class Admission(Value):
 
 
 class AccessList:
-    """Decides by name and port; addresses come later."""
+    """Decides by name and port; the dialer checks addresses."""
 
-    looks = True  # what is said first must be meant for the name
+    looks = True  # the first message must be meant for the name
 
     def __init__(
         self, permission: Permission, record: Record = unrecorded, *, listed: Sequence[str] = (),
         meaning: Callable[[str], str] = lambda _: "",
     ) -> None:  # fmt: skip
         self._permission, self._record, self._listed = permission, record, listed
-        self._meaning = meaning  # the name for which we gave an address out, if it is such an address
+        self._meaning = meaning  # the name for one of the addresses that we gave out
 
     def admit(self, host: str, port: int) -> Admission:
-        """Return the permission for a host as a caller wrote it, or raise the refusal."""
+        """Return the permission for a host as a caller wrote it, or raise Denied."""
         name = canonical(self._meaning(host) or host)
         if "." not in name:
             raise self.denial(host, port, "no-name", "only full names can be reached from here, no addresses")
@@ -77,7 +81,7 @@ class AccessList:
         return Admission(name, port, str(rule))
 
     def denial(self, host: str, port: int, rule: str, why: str) -> Denied:
-        """Write a refusal down, and return it in words for an agent."""
+        """Log a refusal, and return it in words for an agent."""
         self._record(host=shown(host), port=port, verdict="denied", rule=rule)
         listed = list_some(self._listed, _LISTED) or "none"
         where = f"{shown(host)}:{port}" if rule == "port" or port not in (80, 443) else shown(host)
@@ -90,7 +94,7 @@ class AccessList:
 
 
 class EveryName(AccessList):
-    """The entrance to the proxy of this machine: every name may be asked for, in tier `full` every address too."""
+    """For the way through the host's proxy: permits every name, in tier `full` every address too."""
 
     looks = False
 
@@ -99,7 +103,6 @@ class EveryName(AccessList):
         self._addresses = addresses
 
     def admit(self, host: str, port: int) -> Admission:
-        """Return the permission for a host as a caller wrote it, or raise the refusal."""
         name = canonical(host)
         if self._addresses and (name or set(host) <= _ADDRESS):
             return Admission(name or host.strip("[]"), port, "proxy")
@@ -110,25 +113,18 @@ class EveryName(AccessList):
 
 
 def shown(text: str) -> str:
-    """Return what a caller wrote, as it may be repeated."""
-    return "".join(char if "!" <= char <= "~" and char != "`" else "?" for char in text[:_LOUD])
-
-
-# Names for programs that know nothing of a proxy: an address for each permitted name, given out when it is asked for.
-#
-# The answers come from here and from nowhere else; no question leaves the machine, so that names carry nothing out.
-# Addresses are of a range that no network uses, and the kernel leads what is sent there to the gateway, which asks
-# here for the name again. A name that is not permitted does not exist.
+    """Return a caller's text as it may be repeated."""
+    return "".join(char if "!" <= char <= "~" and char != "`" else "?" for char in text[:_SHOWN])
 
 
 _FIRST = int.from_bytes(FIRST, "big")
 _MOST = 8192  # names; the least recently used one makes room
-_LIFE = 60  # seconds for which an answer may be kept
+_LIFE = 60  # seconds for which an answer may be cached
 _A, _AAAA, _IN = 1, 28, 1
 _NO_SUCH_NAME, _NOT_IMPLEMENTED, _MALFORMED = 3, 4, 1
 _HEAD = 12
 _LONGEST = 512
-_TURN = 16  # datagrams that are answered before others have their turn
+_TURN = 16  # datagrams answered per turn of the loop
 _LOCAL = {_A: socket.inet_aton("127.0.0.1"), _AAAA: bytes(15) + b"\x01"}
 
 
@@ -142,7 +138,7 @@ class Names:
         self._names: dict[int, str] = {}
 
     def address(self, name: str) -> str:
-        """Return the address that stands for a permitted name, in its one spelling."""
+        """Return the address for a canonical name."""
         if name not in self._numbers:
             number = len(self._numbers)
             if number >= self._most:
@@ -152,7 +148,7 @@ class Names:
         return socket.inet_ntoa((_FIRST + self._numbers[name]).to_bytes(4, "big"))
 
     def meaning(self, address: str) -> str:
-        """Return the name for which an address stands, or nothing."""
+        """Return the name for an address, or ""."""
         try:
             number = int.from_bytes(socket.inet_pton(socket.AF_INET, address), "big") - _FIRST
         except (OSError, ValueError):
@@ -163,8 +159,8 @@ class Names:
         return name
 
     def answer(self, question: bytes) -> bytes:
-        """Return the answer to a message of DNS, or nothing if it is none."""
-        if len(question) < _HEAD or question[2] & 0x80:  # an answer is not answered
+        """Return the response to a DNS message, b"" if it is none."""
+        if len(question) < _HEAD or question[2] & 0x80:  # a response
             return b""
         counts = [int.from_bytes(question[at : at + 2], "big") for at in (4, 6, 8)]
         if question[2] & 0x78:
@@ -178,24 +174,20 @@ class Names:
         if name == "localhost" or name.endswith(".localhost"):
             return _reply(question, asked, 0, _LOCAL.get(kind, b""), kind)
         if not name or group != _IN or not self._permission.ports(name):
-            if kind != _AAAA:  # programs ask for both kinds: one line is enough
-                self._record(host=_printable(text), port=53, verdict="denied", rule="not-listed")
+            if kind != _AAAA:  # programs ask for A and AAAA: log one line
+                self._record(host=shown(text), port=53, verdict="denied", rule="not-listed")
             return _reply(question, asked, _NO_SUCH_NAME)
         found = socket.inet_aton(self.address(name)) if kind == _A else b""
         return _reply(question, asked, 0, found, kind)
 
 
-def _printable(text: str) -> str:
-    return "".join(char if "!" <= char <= "~" else "?" for char in text[:253])
-
-
 def _question_name(message: bytes) -> tuple[str, int]:
-    """Return the name that is asked for, and where it ends; nowhere if it is malformed."""
+    """Return the name in the question, and where it ends; 0 if it is malformed."""
     labels, at = [], _HEAD
     while at < len(message) and 0 < message[at] < 64:
         label = message[at + 1 : at + 1 + message[at]]
         if b"." in label:
-            label = b"?"  # a dot within a label: no name of a host
+            label = b"?"  # a dot within a label: not a host name
         labels.append(label.decode("latin-1"))
         at += 1 + message[at]
     if at + 5 > len(message) or message[at]:
@@ -214,14 +206,14 @@ def _reply(question: bytes, asked: bytes, code: int, found: bytes = b"", kind: i
 
 
 def answer_datagrams(names: Names, channel: socket.socket) -> None:
-    """Answer a few of the questions that have come; the loop calls again while there are more."""
+    """Answer a few queries; the loop calls again while there are more."""
     for _ in range(_TURN):
         try:
             question, sender = channel.recvfrom(_LONGEST)
         except BlockingIOError:
             return
-        except OSError:  # whoever asked has gone
+        except OSError:  # the sender has gone
             continue
         if reply := names.answer(question):
-            with contextlib.suppress(OSError):  # whoever asked takes nothing
+            with contextlib.suppress(OSError):
                 channel.sendto(reply, sender)

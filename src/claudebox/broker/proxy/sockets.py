@@ -1,7 +1,4 @@
-"""Sockets in the main loop: looking at what came without taking it, and ending politely.
-
-What is only looked at can still be handed to somebody else, whole: to the kernel, or to one who terminates TLS.
-"""
+"""Sockets of the proxy: peeking at what was sent, closing politely, and the connections that the kernel carries."""
 
 from __future__ import annotations
 
@@ -28,12 +25,12 @@ if TYPE_CHECKING:
 
 
 LOOK = 64 << 10
-_CLOSING = 1.0  # seconds in which the other side may read what we said last
+_CLOSING = 1.0  # seconds in which the other side can read our last words
 _LINGER = (1).to_bytes(4, "little") + bytes(4)
 
 
 async def first_to_speak(*channels: socket.socket) -> socket.socket:
-    """Wait until one of them has something to say, or ends."""
+    """Wait until one of the sockets is readable."""
     loop = asyncio.get_running_loop()
     spoken: asyncio.Future[socket.socket] = loop.create_future()
 
@@ -51,7 +48,7 @@ async def first_to_speak(*channels: socket.socket) -> socket.socket:
 
 
 def has_ended(channel: socket.socket) -> bool:
-    """Return whether the other side has said its last word, which must be the next thing to be heard."""
+    """Return whether the next thing to read is the end of the stream."""
     try:
         return not channel.recv(1, socket.MSG_PEEK)
     except BlockingIOError:
@@ -59,7 +56,7 @@ def has_ended(channel: socket.socket) -> bool:
 
 
 async def peek(channel: socket.socket, missing: Callable[[bytes], int]) -> bytes:
-    """Return what has come, when `missing` says that it is enough; it returns how many bytes it wants, or nothing."""
+    """Return what has arrived, without consuming it, once `missing(data)` is 0; else it is the length to wait for."""
     wanted = 1
     try:
         while True:
@@ -74,7 +71,7 @@ async def peek(channel: socket.socket, missing: Callable[[bytes], int]) -> bytes
                     raise ValueError("too long")
             except BlockingIOError:
                 pass
-            # The kernel wakes us when so much is there, and not at every byte of somebody who sends them one by one.
+            # Wake up when enough has arrived, not for every single byte of a slow sender.
             channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
             await first_to_speak(channel)
     finally:
@@ -82,7 +79,7 @@ async def peek(channel: socket.socket, missing: Callable[[bytes], int]) -> bytes
 
 
 async def peek_all(channel: socket.socket, missing: Callable[[bytes], int]) -> bytes:
-    """Return the same, or everything that came if the other side ended before it was enough."""
+    """Like `peek`, but a stream that ends early returns what it had."""
     try:
         return await peek(channel, missing)
     except EOFError:
@@ -93,7 +90,7 @@ async def peek_all(channel: socket.socket, missing: Callable[[bytes], int]) -> b
 
 
 async def take(channel: socket.socket, count: int) -> None:
-    """Take what was looked at."""
+    """Consume bytes that were peeked at."""
     while count > 0:
         piece = await asyncio.get_running_loop().sock_recv(channel, count)
         if not piece:
@@ -102,7 +99,7 @@ async def take(channel: socket.socket, count: int) -> None:
 
 
 async def say(channel: socket.socket, data: bytes) -> None:
-    """Send; usually the kernel takes it at once."""
+    """Send; usually the kernel takes it immediately."""
     try:
         sent = channel.send(data)
     except BlockingIOError:
@@ -112,7 +109,7 @@ async def say(channel: socket.socket, data: bytes) -> None:
 
 
 async def part(channel: socket.socket, last: bytes = b"") -> None:
-    """Say something last, and see that it arrives: closing over unread bytes would take it back."""
+    """Send last words and close; drains first, because closing with unread input would discard what was sent."""
     loop = asyncio.get_running_loop()
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(_CLOSING):
@@ -125,43 +122,24 @@ async def part(channel: socket.socket, last: bytes = b"") -> None:
 
 
 def reset(channel: socket.socket) -> None:
-    """End at once, so that the other side sees a refusal and not an end of what was said."""
+    """Close with RST, so that the other side sees a failure and not an end of data."""
     with contextlib.suppress(OSError):
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
     channel.close()
 
 
-# The bodies of connections: bytes that go from one socket to another inside the kernel.
-#
-# Python decides who may talk to whom; once that is decided it only says "more". What moves much does so in a thread
-# of its own, because a download must not hold up the events of a model that answers, which the main thread passes on.
-
-
-_MUCH = 1 << 20  # bytes
-
-
-class _Connection(Tunnel):
-    """A tunnel, and who is told when it has ended."""
-
-    def __init__(self, near: socket.socket, far: socket.socket, done: Done, limit: int | None) -> None:
-        super().__init__(near, far, limit)
-        self.done = done
-        for end in self.ends:
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-
 class Passage:
-    """The way to one permitted server, as the log tells of it: a line before bytes pass, and one at the end."""
+    """A permitted connection to one server, and its lines in the log: one when bytes can pass, one at the end."""
 
     def __init__(self, record: Record, admitted: Admission) -> None:
         self._record = record
         self.name, self.port, self._rule = admitted.name, admitted.port, admitted.rule
         self.far: socket.socket | None = None
-        self.up = self.down = 0  # bytes that passed before the kernel carried it
+        self.up = self.down = 0  # bytes before the pump carries it
         self.begun = self.ended = False
 
     async def dial(self, dialling: Awaitable[socket.socket]) -> None:
-        """Wait for the connection, and write it down if none comes about."""
+        """Wait for the connection; log a failure."""
         try:
             self.far = await dialling
         except Denied as refusal:
@@ -172,19 +150,19 @@ class Passage:
             raise error if isinstance(error, NoConnection) else NoConnection(str(error)) from None
 
     async def say(self, data: bytes) -> None:
-        """Send something to the server, and count it."""
+        """Send to the server."""
         assert self.far is not None  # noqa: S101 - for the type checker
         await say(self.far, data)
         self.up += len(data)
 
     def begin(self) -> None:
-        """Write down that bytes may pass now."""
+        """Log that bytes can pass."""
         if not self.begun:
             self.begun = True
             self._write("opened", self._rule)
 
     def end(self, up: int = 0, down: int = 0) -> None:
-        """Write down how much has passed, if there was a connection."""
+        """Close it, and log how much passed."""
         if self.far is None or self.ended:
             return
         self.far.close()
@@ -195,7 +173,7 @@ class Passage:
         )
 
     def drop(self) -> None:
-        """End it; nothing is written down of one on which nothing passed."""
+        """Close it; log nothing if nothing passed."""
         if self.begun:
             self.end()
         elif self.far is not None:
@@ -203,7 +181,7 @@ class Passage:
         self.ended = True
 
     def refuse(self, rule: str) -> None:
-        """End it, because of what was said on it."""
+        """Close it, because of what was said on it."""
         self.drop()
         self._write("denied", rule)
 
@@ -211,104 +189,72 @@ class Passage:
         self._record(host=self.name, port=self.port, verdict=verdict, rule=rule)
 
 
-class Pump:
-    """Carries connections: at first in the loop of the main thread, and in a thread of its own once they move much.
+class _Carried(Tunnel):
+    def __init__(self, near: socket.socket, far: socket.socket, done: Done, limit: int | None) -> None:
+        super().__init__(near, far, limit)
+        self.done = done
+        for end in self.ends:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
-    Most connections are short, and handing them to another thread would take longer than they do.
-    """
+
+class Pump:
+    """Carries established connections with splice(2) in a thread, so that downloads do not delay the event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._near = SpliceLoop(self._told)
-        self._loop.add_reader(self._near.poll.fileno(), self._step)
-        self._stepping = False
-        self._far = SpliceLoop(lambda tunnel: self._call(self._loop.call_soon_threadsafe, tunnel))
+        self._splices = SpliceLoop(self._ended)
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._far.poll.register(self._bell, select.EPOLLIN)
-        self._promoted: deque[Tunnel] = deque()
-        self._ending = False
-        self._thread: threading.Thread | None = None
-
-    def carry(self, near: socket.socket, far: socket.socket, done: Done, limit: int | None = None) -> None:
-        """Take two connected sockets over; `done` is called by the loop when both directions have ended.
-
-        Of what the near one says, no more than `limit` passes.
-        """
-        try:
-            tunnel = _Connection(near, far, done, limit)
-        except OSError:  # no descriptors left, or the caller has gone
-            near.close()
-            far.close()
-            self._loop.call_soon(done, 0, 0)
-            return
-        self._near.adopt(tunnel)
-        self._near.unfinished.append(tunnel)  # what is there already need not wait
-        self._step()
+        self._splices.poll.register(self._bell, select.EPOLLIN)
+        self._new: deque[Tunnel] = deque()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="tunnels", daemon=True)
+        self._thread.start()
 
     def lead(self, caller: Visitor, passage: Passage, limit: int | None = None) -> None:
-        """Carry a caller to where its passage leads; at the end it leaves, and what passed is written down."""
+        """Carry a caller's connection until it ends; of what the caller sends, at most `limit` bytes pass."""
         assert passage.far is not None  # noqa: S101 - for the type checker
 
-        def ended(up: int, down: int) -> None:
+        def done(up: int, down: int) -> None:
             caller.leave()
             passage.end(up, down)
 
         passage.begin()
         caller.heard()
         caller.stays = True
-        self.carry(caller.channel, passage.far, ended, limit)
-
-    def stop(self) -> None:
-        """End everything that is still open."""
-        self._ending = True
-        if self._thread is not None:
-            os.eventfd_write(self._bell, 1)
-            self._thread.join()
-        self._loop.remove_reader(self._near.poll.fileno())
-        self._near.close()
-        self._far.close()
-        os.close(self._bell)
-
-    def _told(self, tunnel: Tunnel) -> None:
-        self._call(self._loop.call_soon, tunnel)
-
-    @staticmethod
-    def _call(how: Callable[..., object], tunnel: Tunnel) -> None:
-        assert isinstance(tunnel, _Connection)  # noqa: S101 - for the type checker
-        up, down = tunnel.ways
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            how(tunnel.done, up.moved, down.moved)
-
-    def _step(self) -> None:
-        """Move what can be moved in the main thread, a little; who has moved much goes to the other one."""
-        self._stepping = False
-        if self._ending:
+        try:
+            self._new.append(_Carried(caller.channel, passage.far, done, limit))
+        except OSError:  # no descriptors left, or the caller has disconnected
+            caller.channel.close()
+            passage.far.close()
+            self._loop.call_soon(done, 0, 0)
             return
-        for tunnel in self._near.step(self._near.poll.poll(0)):
-            if tunnel.moved >= _MUCH:
-                self._promote(tunnel)
-        self._near.unfinished = [tunnel for tunnel in self._near.unfinished if tunnel.moved < _MUCH]
-        if self._near.unfinished and not self._stepping:
-            self._stepping = True
-            self._loop.call_soon(self._step)
-
-    def _promote(self, tunnel: Tunnel) -> None:
-        self._near.release(tunnel)
-        self._promoted.append(tunnel)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tunnels", daemon=True)
-            self._thread.start()
         os.eventfd_write(self._bell, 1)
 
+    def stop(self) -> None:
+        """Close all connections; the callbacks run in the next turn of the loop."""
+        self._stopping = True
+        os.eventfd_write(self._bell, 1)
+        self._thread.join()
+        self._adopt()
+        self._splices.close()
+        os.close(self._bell)
+
+    def _ended(self, tunnel: Tunnel) -> None:
+        assert isinstance(tunnel, _Carried)  # noqa: S101 - for the type checker
+        up, down = tunnel.ways
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(tunnel.done, up.moved, down.moved)
+
+    def _adopt(self) -> None:
+        while self._new:
+            tunnel = self._new.popleft()
+            self._splices.adopt(tunnel)
+            self._splices.unfinished.append(tunnel)
+
     def _run(self) -> None:
-        while not self._ending:
-            events = self._far.poll.poll(0 if self._far.unfinished else -1)
+        while not self._stopping:
+            events = self._splices.poll.poll(0 if self._splices.unfinished else -1)
             if any(number == self._bell for number, _ in events):
                 os.eventfd_read(self._bell)
-            while self._promoted:
-                tunnel = self._promoted.popleft()
-                self._far.adopt(tunnel)
-                self._far.unfinished.append(tunnel)
-            self._far.step(events)
-        while self._promoted:
-            self._far.adopt(self._promoted.popleft())
+            self._adopt()
+            self._splices.step(events)

@@ -1,7 +1,8 @@
-"""The first words of TLS: which server a client asks for, and whether it will be asked to say so again. Pure.
+"""TLS on its way to a permitted name: the ClientHello must name that server, and a second one must again.
 
-Only as much is understood as is needed to find one name; whatever is not exactly so is refused, because a server might
-read it otherwise.
+The parser understands only what is needed to find one name and refuses everything else, because a server might read
+it otherwise. A server may answer the first ClientHello with a request for a second one, and then goes by the name in
+that. Anything else that a client sends in the clear before its ClientHello is refused: some servers skip it.
 """
 
 from __future__ import annotations
@@ -20,45 +21,44 @@ if TYPE_CHECKING:
 
 HANDSHAKE, ALERT, CHANGE_CIPHER_SPEC, APPLICATION_DATA = 22, 21, 20, 23  # types of records
 LONGEST = 64 << 10
-# Fatal, access denied: clients name it to the user.
-REFUSAL = bytes((21, 3, 3, 0, 2, 2, 49))
+REFUSAL = bytes((ALERT, 3, 3, 0, 2, 2, 49))  # fatal, access_denied: clients show it to the user
 _CLIENT_HELLO, _SERVER_HELLO, _SERVER_NAME, _HOST_NAME = 1, 2, 0, 0
 RECORD_HEAD, _MESSAGE_HEAD = 5, 4
 _WARNING, _ALERTS = 1, 16
-# What a server says for `random` where it wants another ClientHello (RFC 8446, 4.1.3).
+# The `random` of a HelloRetryRequest (RFC 8446, 4.1.3).
 _RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 _RANDOM = _MESSAGE_HEAD + 2
 
 
-class MalformedHello(ValueError):  # noqa: N818 - what it is, not that it is one
-    """Not a greeting that all servers understand alike."""
+class MalformedHello(ValueError):  # noqa: N818
+    """Not a ClientHello that all servers read the same way."""
 
 
 def is_tls(start: bytes) -> bool:
-    """Return whether these first bytes begin a record of TLS, or the greeting of SSL 2 that some servers still take."""
+    """Return whether these first bytes begin a TLS record, or an SSL 2 hello, which some servers still accept."""
     if start[0] & 0x80 and (len(start) < 3 or start[2] == _CLIENT_HELLO):
         return True
     return 20 <= start[0] <= 24 and start[1:2] in (b"", b"\3")
 
 
 def missing(data: bytes) -> int:
-    """Return how many bytes there must be before more can be told; nothing if the greeting is complete."""
+    """Return the length to wait for, 0 if the ClientHello is complete."""
     message, at = _joined(data)
-    return 0 if _is_complete(message) else _wanted(data, at)
+    return 0 if _is_complete(message) else _record_end(data, at)
 
 
 def _is_complete(message: bytes) -> bool:
     return len(message) >= _MESSAGE_HEAD and len(message) >= _MESSAGE_HEAD + int.from_bytes(message[1:4], "big")
 
 
-def _wanted(data: bytes, at: int) -> int:
-    """Return how many bytes there must be for the record that starts here to be complete."""
-    wanted = at + RECORD_HEAD
-    if len(data) >= wanted:
-        wanted += int.from_bytes(data[at + 3 : at + 5], "big")
-    if wanted > LONGEST:
+def _record_end(data: bytes, at: int) -> int:
+    """Return where the record that starts here ends, or its head if that is incomplete."""
+    end = at + RECORD_HEAD
+    if len(data) >= end:
+        end += int.from_bytes(data[at + 3 : at + 5], "big")
+    if end > LONGEST:
         raise MalformedHello("it is too long")
-    return wanted
+    return end
 
 
 def _joined(data: bytes, kind: int = _CLIENT_HELLO) -> tuple[bytes, int]:
@@ -75,19 +75,14 @@ def _joined(data: bytes, kind: int = _CLIENT_HELLO) -> tuple[bytes, int]:
         if _is_complete(message):
             break
     if message and message[0] != kind:
-        raise MalformedHello("it does not start with a greeting")
+        raise MalformedHello("it does not start with a hello")
     return message, at
 
 
-def hello_size(data: bytes) -> int:
-    """Return how many bytes the records of a complete greeting take."""
-    return _joined(data)[1]
-
-
 def retry_missing(data: bytes) -> int:
-    """Return how many bytes of a server there must be to know what `asks_again` returns; nothing if there are."""
+    """Return how much of a server's answer to wait for before `asks_again` can tell, 0 if this is enough."""
     at = _after_warnings(data)
-    if at >= 0 and data[at : at + 1] == bytes((ALERT,)):  # the beginning of one
+    if at >= 0 and data[at : at + 1] == bytes((ALERT,)):  # incomplete
         return at + RECORD_HEAD + 2
     if at < 0 or (len(data) > at and data[at] != HANDSHAKE):
         return 0
@@ -95,11 +90,11 @@ def retry_missing(data: bytes) -> int:
         message, end = _joined(data[at:], _SERVER_HELLO)
     except MalformedHello:
         return 0
-    return 0 if _is_complete(message) else _wanted(data, at + end)
+    return 0 if _is_complete(message) else _record_end(data, at + end)
 
 
 def asks_again(data: bytes) -> int:
-    """Return how many bytes a server took to say that it wants another ClientHello; nothing if it does not."""
+    """Return the size of a HelloRetryRequest with everything before it, 0 if the server sent none."""
     at = _after_warnings(data)
     if at < 0:
         return 0
@@ -111,22 +106,20 @@ def asks_again(data: bytes) -> int:
 
 
 def _after_warnings(data: bytes) -> int:
-    """Return where something else than warnings starts in what a server said; -1 if it is none that go on."""
+    """Return where the warnings at the start end; -1 if there are too many or one is a fatal alert."""
     at = 0
     for _ in range(_ALERTS):
-        if data[at : at + 1] != bytes((ALERT,)):
-            return at
         record = data[at : at + RECORD_HEAD + 2]
-        if len(record) == RECORD_HEAD + 2 and record[3:6] != bytes((0, 2, _WARNING)):
-            return -1
-        if len(record) < RECORD_HEAD + 2:
+        if record[:1] != bytes((ALERT,)) or len(record) < RECORD_HEAD + 2:
             return at
+        if record[3:6] != bytes((0, 2, _WARNING)):
+            return -1
         at += RECORD_HEAD + 2
     return -1
 
 
 def server_name(data: bytes) -> str:
-    """Return the name in a complete greeting, or nothing if there is none."""
+    """Return the server name in a complete ClientHello, "" if there is none."""
     message, _ = _joined(data)
     if len(message) != _MESSAGE_HEAD + int.from_bytes(message[1:4], "big"):
         raise MalformedHello("something follows it in the same record")
@@ -164,7 +157,7 @@ def _host_name(value: bytes) -> str:
 
 
 class _Fields:
-    """Takes bytes from the front."""
+    """Takes fields from the front of a message."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -183,19 +176,12 @@ class _Fields:
         return self.take(int.from_bytes(self.take(width), "big"))
 
 
-# TLS on its way to a permitted name, followed until no other server can be asked for any more.
-#
-# A server may answer the first ClientHello with a request for a second one, and then goes by the name in that. So the
-# first is passed on, the server's answer is looked at, and a second one must name the same server. What else a client
-# says in the clear before its ClientHello is refused: some servers overlook it, and it would hide the name.
-
-
-_PATIENCE = 60.0  # seconds for a server to answer, and for a client to speak again
-_EARLY = 1 << 20  # bytes that a client has sent before it hears that it must greet again
+_PATIENCE = 60.0  # seconds for a server to answer, and for a client to send a second ClientHello
+_EARLY = 1 << 20  # bytes of early data before the client reads the HelloRetryRequest
 
 
 async def names_server(caller: socket.socket, name: str) -> bool:
-    """Return whether the ClientHello that comes next is for this server; nothing of it is taken."""
+    """Return whether the ClientHello that comes next, which is not consumed, is for this server."""
     try:
         return canonical(server_name(await sockets.peek(caller, missing))) == name
     except MalformedHello:
@@ -203,12 +189,12 @@ async def names_server(caller: socket.socket, name: str) -> bool:
 
 
 async def pass_hello(caller: socket.socket, far: socket.socket, passage: Passage) -> bool:
-    """Pass on a ClientHello that was looked at, and a second one if the server wants it; return whether both fit."""
-    await _pass(caller, far, hello_size(await sockets.peek(caller, missing)), passage)
+    """Pass on a ClientHello that was checked, and check and pass on a second one if the server asks for it."""
+    await _pass_client_hello(caller, far, passage)
     async with asyncio.timeout(_PATIENCE):
         try:
             answer = await sockets.peek(far, retry_missing)
-        except EOFError:  # it has ended, and whoever carries the connection passes that on
+        except EOFError:  # closed by the server; the pump passes that on
             return True
         again = asks_again(answer)
         if not again:
@@ -226,18 +212,21 @@ async def pass_hello(caller: socket.socket, far: socket.socket, passage: Passage
             await _pass(caller, far, size, passage)
         if not await names_server(caller, passage.name):
             return False
-        await _pass(caller, far, hello_size(await sockets.peek(caller, missing)), passage)
+        await _pass_client_hello(caller, far, passage)
         return True
 
 
+async def _pass_client_hello(caller: socket.socket, far: socket.socket, passage: Passage) -> None:
+    await _pass(caller, far, _joined(await sockets.peek(caller, missing))[1], passage)
+
+
 async def _pass(source: socket.socket, sink: socket.socket, size: int, passage: Passage) -> None:
-    """Let exactly so many bytes pass."""
-    left = size
-    while left:
-        piece = await asyncio.get_running_loop().sock_recv(source, min(left, sockets.LOOK))
+    """Pass exactly so many bytes."""
+    while size:
+        piece = await asyncio.get_running_loop().sock_recv(source, min(size, sockets.LOOK))
         if not piece:
             raise EOFError
-        left -= len(piece)
+        size -= len(piece)
         await sockets.say(sink, piece)
         if sink is passage.far:
             passage.up += len(piece)
