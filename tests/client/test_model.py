@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.client.conftest import bash, conversation, unsandboxed, variables
 
-from claudebox.commands.demo import script as scripts
+from claudebox.commands.demo import server as scripts
 
 
 @contextlib.contextmanager

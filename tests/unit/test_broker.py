@@ -145,7 +145,7 @@ def test_addresses_are_read(address, wanted):
         "", "gate.example", "//gate.example", "ftp://gate.example", "https://", "https://:80", "https://a b",
         "https://u:p@gate.example", "https://gate.example:x", "https://gate.example:0", "https://gate.example:99999",
         "https://gate.example/a?b", "https://gate.example/a#b", "https://gate.example/\r\nx: y", "https://gäte.example",
-        "https://gate.example\r\n", "unix:///x", "https://[::1", "https://gate.example/%2e",
+        "https://gate.example\r\n", "https://a:b:c", "unix:///x", "https://[::1", "https://gate.example/%2e",
     ],
 )  # fmt: skip
 def test_what_is_not_an_address_is_refused_without_being_shown(address):

@@ -1,4 +1,4 @@
-"""Which secrets can be had here: their variable is set, or their file is there. No value is read, no command is run."""
+"""Which secrets are available, and where the broker's libraries are. No value is read, no command is run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find_secrets(policy: Policy, environ: dict[str, str], *, home: str, workdir:
     """Return every secret that the broker will hold; one whose variable is unset is left out."""
     visible = (workdir, *(row.source for row in policy.mounts), *_SYSTEM)
     found: list[SecretRequest] = []
-    for secret in policy.secrets if not policy.tier.isolated else ():  # a secret opens no tier
+    for secret in policy.secrets if not policy.tier.isolated else ():  # a secret gives no network
         _check_place(secret, home=home, visible=visible)
         hosts = _reachable(policy, secret)
         if hosts and available(secret.source, secret.origin, environ, home=home):
@@ -31,7 +31,7 @@ def find_secrets(policy: Policy, environ: dict[str, str], *, home: str, workdir:
 
 
 def available(source: str, origin: str, environ: dict[str, str], *, home: str) -> bool:
-    """Return whether a value can be had; a file that is missing is refused, since somebody named it."""
+    """Return whether a variable is set; refuse a file that is missing, since somebody named it."""
     kind, _, rest = source.partition(":")
     if kind == "env":
         return bool(environ.get(rest))
@@ -47,13 +47,12 @@ def available(source: str, origin: str, environ: dict[str, str], *, home: str) -
 
 
 def file_path(source: str, *, home: str) -> str:
-    """Return the path of a source `file:PATH`."""
     path = source.removeprefix("file:")
     return f"{home}{path[1:]}" if path.startswith("~/") else path
 
 
 def _reachable(policy: Policy, secret: SecretRequest) -> tuple[tuple[str, int], ...]:
-    """Return the hosts to which the tier leads: a secret opens no way."""
+    """Return the hosts that the tier permits anyway."""
     if policy.tier.routed:
         return secret.hosts
     from claudebox.settings.domains import Permission, parse_domain
@@ -63,7 +62,7 @@ def _reachable(policy: Policy, secret: SecretRequest) -> tuple[tuple[str, int], 
 
 
 def _check_place(secret: SecretRequest, *, home: str, visible: tuple[str, ...]) -> None:
-    """Refuse a file that the agent could read by itself."""
+    """Refuse a file that the agent could read."""
     if not secret.source.startswith("file:"):
         return
     path = real_path(file_path(secret.source, home=home))
@@ -75,13 +74,8 @@ def _check_place(secret: SecretRequest, *, home: str, visible: tuple[str, ...]) 
             )
 
 
-# Where the libraries of the broker lie, in every way in which claudebox can be installed.
-#
-# The launcher imports none of them. It looks whether they are there, so that a missing one is told before the start.
-
-
 def find_libraries() -> tuple[str, ...]:
-    """Return the directories that the broker must search: `cryptography` makes the certificates for `[[secrets]]`."""
+    """Return where `cryptography` is, which issues certificates for `[[secrets]]`; the launcher never imports it."""
     for place in _places():
         if os.path.isfile(f"{place}/cryptography/__init__.py"):
             return (place,)

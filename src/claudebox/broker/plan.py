@@ -1,12 +1,12 @@
-"""Policy + Host → what a broker does for this sandbox: which credential it holds, for whom, and what stands in inside.
+"""Policy + Host → the broker of a sandbox: the credential for the model, `[[secrets]]`, and what stands in inside.
 
-The client decides by what it finds in its environment which model it takes and what it can do. So it finds the same
-kind of credential as on the host, with a placeholder in its place.
+The client chooses its model and its features by the credential in its environment. So inside it finds the same kind
+of credential as on the host, with a placeholder as its value.
 """
 
 from __future__ import annotations
 
-from claudebox.base.addresses import read_port
+from claudebox.base.addresses import read_port, split_place
 from claudebox.base.errors import ClaudeboxError
 from claudebox.network import plan as network_plan
 from claudebox.network.facts import find_proxy
@@ -27,12 +27,17 @@ if TYPE_CHECKING:
 
 MODEL_API = "model_api"  # the service, and its socket
 _PORTS = {"http": 80, "https": 443}
+_PATH = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@:")
+_FRAMING = frozenset((
+    "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization",
+    "te", "trailer", "transfer-encoding", "upgrade",
+))  # fmt: skip
+_OTHER_PORTS = (22, 80)  # of the hosts of secrets
 _ADVICE = (
     "The key or login for the model stays outside: what stands in the environment is a placeholder, and a helper on "
     "the host puts the real one in. It answers the client's own requests to the model and nothing else; do not look "
     "for the key, and do not use the socket for other things."
 )
-_REASON = "stands in for the real one, which stays outside"
 
 
 def plan(policy: Policy, host: Host, held: str) -> Broker | None:
@@ -40,25 +45,23 @@ def plan(policy: Policy, host: Host, held: str) -> Broker | None:
     check_cloud(policy, host)
     if any(policy.budget) and not held:
         raise ClaudeboxError(
-            "`--budget` and `--tokens` need the broker to hold the credential: nobody else counts what the model costs",
+            "`--budget` and `--tokens` need the broker to hold the credential: it counts what the model costs",
             hint="set ANTHROPIC_API_KEY or log in on the host, without `--auth passthrough` and `--env` of the key",
         )
     model_api = _model_api(held, policy, host) if held else None
     proxy = network_plan.plan_proxy(policy, host)
-    inject = None
-    if host.secrets.held:
-        inject = plan_injection(policy, host)
+    inject = plan_injection(policy, host) if host.secrets.held else None
     if model_api is None and proxy is None and inject is None:
         return None
     if isinstance(host.secrets.libraries, ClaudeboxError):
         raise host.secrets.libraries
     sockets = (MODEL_API,) if held else ()
-    # With secrets it is waited for: bwrap needs the certificate of its authority.
+    # With secrets the launch waits for it: bwrap needs its certificate.
     return Broker(model_api, proxy, inject, host.secrets.libraries, sockets, awaited=inject is not None)
 
 
-def _endpoint_of(policy: Policy, host: Host) -> Endpoint:
-    """Return where the client would ask; what a project file says about that counts for nothing."""
+def _endpoint(policy: Policy, host: Host) -> Endpoint:
+    """Return where the client would send requests; project files cannot change that."""
     upstream = policy.agent.upstream
     said = [row.value for row in policy.constants if row.name == upstream.base_url and not row.untrusted]
     address = (*said, host.environ.get(upstream.base_url, ""))[0] or upstream.official
@@ -67,7 +70,7 @@ def _endpoint_of(policy: Policy, host: Host) -> Endpoint:
 
 def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
     environ, upstream = host.environ, policy.agent.upstream
-    endpoint = _endpoint_of(policy, host)
+    endpoint = _endpoint(policy, host)
     names = [held] if held in upstream.credentials else []
     if held == "ANTHROPIC_AUTH_TOKEN" and environ.get("ANTHROPIC_API_KEY"):
         names.append("ANTHROPIC_API_KEY")  # the client sends both
@@ -103,27 +106,20 @@ def read_headers(text: str, variable: str) -> tuple[tuple[str, str], ...]:
                 hint="write one header per line",
             )
         if name.lower() in _FRAMING:
-            raise ClaudeboxError(f"`{variable}`: `{name}` is not for users to set")
+            raise ClaudeboxError(f"`{variable}`: `{name}` cannot be set")
         found.append((name.lower(), value))
     return tuple(found)
 
 
-_FRAMING = frozenset((
-    "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization",
-    "te", "trailer", "transfer-encoding", "upgrade",
-))  # fmt: skip
-
-
 def check_cloud(policy: Policy, host: Host) -> None:
-    """Refuse to ask somebody else than the client on the host would ask, or nobody: that is for the user to say."""
+    """Refuse if the client on the host uses a cloud that the broker cannot serve; the user must choose."""
     if policy.program != "client" or policy.command or policy.cloud:
         return
     denied = {row.name for row in policy.constants}
     for name, cloud, needed in policy.agent.upstream.clouds:
         if host.environ.get(name, "").lower() not in ("", "0", "false", "no", "off") and name not in denied:
             raise ClaudeboxError(
-                f"on the host the client asks {cloud} (`{name}`), and inside it would not: the broker cannot sign "
-                "requests to it",
+                f"the client on the host uses {cloud} (`{name}`), for which the broker cannot sign requests",
                 hint=f"let it in with `--env {name}`, and {needed} the same way or as `[[secrets]]` (docs/gateways.md);"
                 f" or `--set-env {name}=0` to ask Anthropic's API",
             )
@@ -135,18 +131,18 @@ def _proxy_towards(endpoint: Endpoint, environ: dict[str, str]) -> HostProxy | N
 
 
 def read_endpoint(address: str, variable: str = "the address") -> Endpoint:
-    """Read an address; an error names the variable that says it."""
+    """Parse an address; an error names its variable."""
     scheme, slashes, rest = address.partition("://")
     authority, _, path = rest.partition("/")
-    name, bracket, after = authority.partition("]")
-    host, _, port = (name[1:], "", after[1:]) if bracket and name[:1] == "[" else authority.partition(":")
+    host, port = split_place(authority)
     plain = host.replace("-", "a").replace(".", "a").replace("_", "a").replace(":", "a")
-    number = port or str(_PORTS.get(scheme, 0))
+    number = read_port(port) if port is not None else _PORTS.get(scheme, 0)
     if (
         scheme not in _PORTS
         or not slashes
         or not (plain.isascii() and plain.isalnum())
-        or not read_port(number)
+        or (":" in host and authority[0] != "[")
+        or not number
         or not set(path) <= _PATH
     ):
         raise ClaudeboxError(
@@ -154,55 +150,48 @@ def read_endpoint(address: str, variable: str = "the address") -> Endpoint:
             hint="`https://HOST[:PORT][/PATH]`, without a name or a password in it; or `--auth passthrough`",
         )
     path = path.rstrip("/")
-    return Endpoint(scheme, host.lower(), int(number), f"/{path}" if path else "")
-
-
-_PATH = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@:")
+    return Endpoint(scheme, host.lower(), number, f"/{path}" if path else "")
 
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
-    """Say what is wrong with the proxy of this machine towards the model."""
-    _, problem = find_proxy(host.environ, _endpoint_of(policy, host).scheme)
+    """Yield the problem with the host's proxy towards the model, if any."""
+    _, problem = find_proxy(host.environ, _endpoint(policy, host).scheme)
     if problem:
         yield problem
 
 
 def provide(policy: Policy, host: Host, held: str) -> Extras:
-    """Return what the sandbox gets of it: the socket of the client, placeholders, and a word to the agent."""
+    """Return the client's socket, placeholders, and advice for the agent."""
     if not held:
         return Extras()
     reason = "the way to the model; the key is added outside"
     socket = Mount(policy.agent.upstream.socket, "socket", reason, MODEL_API, role="client")
-    advice = (_ADVICE, *_budget_advice(policy))
-    return Extras(mounts=(socket,), variables=tuple(_variables(policy, host, held)), advice=advice)
-
-
-def _budget_advice(policy: Policy) -> Iterator[str]:
+    advice = [_ADVICE]
     if any(policy.budget):
-        yield (
-            f"The model may cost {Budget(*policy.budget)} in this session, subagents included; after "
-            "that every request ends with a billing error. Commit what is finished as you go, and start no more than "
-            "fits."
+        advice.append(
+            f"The model may cost {Budget(*policy.budget)} in this session, subagents included; after that every "
+            "request ends with a billing error. Commit what is finished as you go, and start no more than fits."
         )
+    return Extras(mounts=(socket,), variables=tuple(_variables(policy, host, held)), advice=tuple(advice))
 
 
 def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:
-    """Return what the client finds instead of a credential."""
-    endpoint, upstream = _endpoint_of(policy, host), policy.agent.upstream
+    """Yield what the client finds instead of the credential."""
+    endpoint, upstream = _endpoint(policy, host), policy.agent.upstream
     yield Variable(upstream.socket_variable, upstream.socket, "claudebox", "the way to the broker")
     yield Variable(upstream.base_url, upstream.nowhere, "claudebox", f"the broker asks {endpoint} instead")
     if str(endpoint) == upstream.official:
         yield Variable(upstream.first_party, "1", "claudebox", "behind the broker is Anthropic's own API")
     others = held if held in upstream.credentials else upstream.credentials[0]
     name = upstream.login_variable if held == "login" else others
-    yield Variable(name, upstream.placeholder, "claudebox", _REASON)
+    yield Variable(name, upstream.placeholder, "claudebox", "stands in for the real one, which stays outside")
     if held == "login":
         for trait, value in host.agent.login.traits:
-            yield Variable(trait, value, "claudebox", "what the login is good for, without the login")
+            yield Variable(trait, value, "claudebox", "features of the login, which stays outside")
 
 
 def described(plan: Plan) -> Iterator[str]:
-    """Yield what a user should know about the broker of a plan."""
+    """Yield what the user should know about the broker."""
     config = plan.broker.model_api if plan.broker is not None else None
     if config is not None:
         through = f", through the proxy of this machine, {config.proxy}" if config.proxy is not None else ""
@@ -222,7 +211,7 @@ def _what(config: ApiConfig, upstream: ModelService) -> str:
 
 
 def as_document(plan: Plan) -> dict[str, object] | None:
-    """Return the broker for machines, without what it holds."""
+    """Return the broker as JSON, without values."""
     if plan.broker is None:
         return None
     model_api = plan.broker.model_api
@@ -242,22 +231,14 @@ def as_document(plan: Plan) -> dict[str, object] | None:
     }
 
 
-# Policy + Host → what the broker does with `[[secrets]]`: the values that it holds, and where it answers for hosts.
-#
-# Off the usual launch path: imported only where somebody has such settings.
-
-
-_OTHER_PORTS = (22, 80)
-
-
 def served(policy: Policy, host: Host) -> tuple[Served, ...]:
-    """Return the listeners inside, one for each host and port."""
+    """Return the listeners inside for the hosts of secrets."""
     rows = (*_places(host), *_passages(policy, host))
     return tuple(Served(name, "stream", port, address) for name, (_, port), address in rows)
 
 
 def plan_injection(policy: Policy, host: Host) -> InjectConfig:
-    """Return what the broker does with the secrets; their values come when they have been fetched."""
+    """Return the configuration for the secrets, still without their values."""
     return InjectConfig(
         host.secrets.held,
         bundle=host.system.ca_bundle.real if host.system.ca_bundle is not None else "",
@@ -275,7 +256,7 @@ def plan_injection(policy: Policy, host: Host) -> InjectConfig:
 
 
 def with_values(broker: Broker, held: tuple[SecretRequest, ...]) -> Broker:
-    """Return the broker with the values, which nobody else sees; for whom they are stays what was shown."""
+    """Return the broker with the values; the hosts stay those that the user was shown."""
     if broker.inject is None:
         return broker
     fetched = {row.env: row for row in held}
@@ -294,10 +275,10 @@ def _places(host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:
 
 
 def _passages(policy: Policy, host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:
-    """Return what else these hosts are used for: the address that stands for one inside must lead there too."""
+    """Return other ports of these hosts: /etc/hosts leads their names to us, so we must pass them on."""
     taken = {place for secret in host.secrets.held for place in secret.hosts}
     permission = Permission(parse_domain(row.name, row.origin) for row in policy.domains)
-    ports = _OTHER_PORTS if policy.tier.uplink else _OTHER_PORTS[:1]  # of the web, the proxy looks at names
+    ports = _OTHER_PORTS if policy.tier.uplink else _OTHER_PORTS[:1]  # the proxy of tier `allow` serves port 80
     places = [
         ((name, port), address)
         for name, address in network_plan.aliases(host).items()

@@ -10,6 +10,7 @@ import os
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import read_small
+from claudebox.broker.facts import file_path
 from claudebox.tables.secrets import VALUE_PREFIXES
 
 TYPE_CHECKING = False
@@ -36,7 +37,7 @@ def source_reader(environ: dict[str, str], find_tool: FindTool, *, home: str) ->
         if kind == "env":
             return environ.get(rest, "")
         if kind == "file":
-            return _read(f"{home}{rest[1:]}" if rest.startswith("~/") else rest, origin)
+            return _read(file_path(source, home=home), origin)
         return _run(rest, origin, environ, find_tool)
 
     return obtain

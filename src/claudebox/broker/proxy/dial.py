@@ -194,7 +194,7 @@ class Dialer:
             except (OSError, UnicodeError) as error:
                 raise NoConnection(f"the name `{name}` cannot be resolved: {error}") from None
         if not found:
-            raise NoSuchName(f"the name `{name}` does not exist, or has no address")
+            raise NoSuchName(f"the name `{name}` cannot be resolved: it does not exist, or has no address")
         for address in found:
             if problem := self._ranges.problem(address, port):
                 raise Denied("not-public", f"`{name}` points at {address}: {problem}")

@@ -1,7 +1,7 @@
-"""`--demo`: the real client in the real sandbox, led by the scripted model through a project made for it.
+"""`--demo`: the real client in the real sandbox, driven by a scripted model, in a throw-away home and project.
 
-A throw-away home holds secrets that are worth nothing. What the agent tries is first done on the host, where it must
-succeed; then the agent tries it in the sandbox; at the end the launcher looks at the host and prints what held.
+The home holds worthless secrets. Each attack runs on the host first, where it must succeed, then in the sandbox. The
+verdicts come from what reached the model and from the state of the host, never from what the agent says.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from claudebox.settings.layers import Settings
 
 
-# What came of each act: decided from what came back to the model and from the host, never from what the agent says.
-
-
 Verdict = Literal["held", "done", "open", "broken", "failed"]
 
 _COLOURS = {"held": "green", "done": "green", "open": "yellow", "broken": "red", "failed": "red"}
@@ -49,7 +46,7 @@ class Row:
 
 
 def judge(act: Act, stage: Stage, model: ScriptedModel, tier: str) -> Row:
-    """Return the line of the table for one act."""
+    """Return the verdict on one action."""
     notes = [answer["note"] for answer in model.answers if answer["note"]]
     seen = next((note["seen"] for note in notes if note["key"] == act.key), "")
     if act.kind in ("secret", "network"):
@@ -92,7 +89,6 @@ def _judge_effect(act: Act, stage: Stage, seen: str) -> Row:
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the lines of the table."""
     width = max(len(row.title) for row in rows)
     yield ""
     for row in rows:
@@ -105,7 +101,7 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
 
 _PROGRAM = f"import sys; sys.path.insert(0, {PACKAGE!r}); from claudebox.cli import main; sys.exit(main())"
 _OWN_FAILURES = (125, 126, 127)
-_PACE = 0.05  # seconds between pieces of a text, so that a user can follow
+_PACE = 0.05  # seconds between pieces of text, so that a user can follow
 _SHOWN = 6  # lines of what a tool returned
 _INTRODUCTION = (
     "A scripted model plays an agent that has been turned against you, in a project and a home made for it.",
@@ -114,9 +110,9 @@ _INTRODUCTION = (
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
-    """Play the demonstration; 0 if everything held that claudebox promises, 1 if not.
+    """Run the demonstration; return 0 if every promise held.
 
-    The tier is `none` unless the user chose one: the model is reached through a socket in any of them.
+    The default tier is `none`: the model is reached through a socket in any tier.
     """
     interactive = os.isatty(0) and os.isatty(1) and not flags.on("yes")
     tier = flags.one("network").value if flags.all("network") else "none"
@@ -145,12 +141,12 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
 def _play(
     stage: Stage, model: ScriptedModel, words: tuple[str, ...], tier: str, *, interactive: bool
 ) -> tuple[int, str]:
-    """Start claudebox as a user would, and return its status and what it printed."""
+    """Run claudebox as a user would; return its status and output."""
     socket = f"{stage.base}/model.sock"
     variables = {
         "ANTHROPIC_BASE_URL": model.url,
         "ANTHROPIC_UNIX_SOCKET": socket,
-        "ANTHROPIC_AUTH_TOKEN": "demo",  # the model asks for none, but the client wants to have one
+        "ANTHROPIC_AUTH_TOKEN": "demo",  # the client insists on one
     }
     flags = ["--network", tier, "--mount-ro", socket, "--unsafe-mounts"]
     for name in variables:
@@ -179,11 +175,11 @@ def _shell_status(code: int) -> int:
 
 @contextlib.contextmanager
 def _signals_for(child: subprocess.Popen[str]) -> Iterator[None]:
-    """Leave to the child what the terminal sends to both, and pass on what was sent to us alone."""
+    """Ignore signals that the terminal sends to the child too; pass on those that were sent to us."""
 
     def pass_on(number: int, _frame: object) -> None:
         child.send_signal(number)
-        child.send_signal(signal.SIGCONT)  # or it would not hear it while it is suspended
+        child.send_signal(signal.SIGCONT)  # it may be suspended
 
     own: dict[int, Callable[..., object]] = {
         signal.SIGINT: lambda *_: None,  # not SIG_IGN, which the child would inherit
@@ -200,7 +196,7 @@ def _signals_for(child: subprocess.Popen[str]) -> Iterator[None]:
 
 
 def _show(event: dict[str, Any]) -> None:
-    """Print one answer of the model, and before it what the tool had returned."""
+    """Print what the tool returned, and the next answer of the model."""
     if event["event"] != "answer" or event["kind"] != "script":
         return
     lines = []

@@ -1,7 +1,7 @@
-"""What the scripted agent does in a demonstration: first what it should not be able to do, then ordinary work.
+"""What the scripted agent does in a demonstration: first attacks, then ordinary work.
 
-Each attempt is one command of the Bash tool. It ends with a word that shows that it ran to its end, so that silence is
-never taken for safety, and it looks for canaries by their shape alone: the script does not know their values.
+Each attack is one command of the Bash tool. It prints a marker at its end, so that a command that failed is not taken
+for a defence, and it recognises canaries by their shape: the script does not know their values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STARTUP, STARTED_WITH = ".bashrc", "# yours\n"
 
 @dataclass(frozen=True)
 class Act:
-    """One thing that the agent does, and what it says about the outcome, selected by what the tool returned."""
+    """One action of the agent, and its words about the outcome, selected by what the tool returned."""
 
     key: str
     kind: Kind
@@ -50,12 +50,11 @@ class Act:
 
     @property
     def command(self) -> str:
-        """Return the command, for a tool that has one."""
         return str(self.tool["input"].get("command", ""))
 
 
 def acts(project: str, port: int, python: str) -> tuple[Act, ...]:
-    """Return everything that the agent does, in its order; `python` is an interpreter that the sandbox has."""
+    """Return the agent's actions in their order; `python` is an interpreter inside."""
     return (*_attempts(port), *_work(project, python))
 
 
@@ -116,7 +115,7 @@ def _secret(key: str, title: str, intro: str, command: str, clean: str) -> Act:
 
 
 def _hidden_effect(key: str, title: str, intro: str, command: str, wrote: str, says: str) -> Act:
-    """Try something whose effect shows on the host only: there the launcher looks at the end."""
+    """Return an attack whose effect shows only on the host, where we look at the end."""
     outcomes = ((f"{wrote}(.|\n)*{_RAN}", "wrote", says), (_RAN, "refused", "I may not: `{first}`."))
     return Act(key, "host", title, intro, _bash(f"{command}; echo '{_RAN}'"), outcomes)
 
@@ -144,9 +143,9 @@ def _work(project: str, python: str) -> Iterator[Act]:
 
 
 def script(acts: tuple[Act, ...], *, pause: float = 0.0) -> dict[str, Any]:
-    """Return the script: each step says what came of the act before it, and goes on with the next.
+    """Return the script: each step comments on the action before it and starts the next one.
 
-    `pause` is the time between pieces of a text, for somebody who reads along.
+    `pause` is the time between pieces of text, so that a user can read along.
     """
     steps: list[list[dict[str, Any]]] = []
     before: Act | None = None

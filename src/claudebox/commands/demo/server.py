@@ -1,6 +1,15 @@
-"""The scripted model: an HTTP server on loopback or on a unix socket, in threads of whoever starts it.
+"""The scripted model: a Messages API on loopback or a unix socket, which answers from a script.
 
-Of a request it keeps the names of the headers and never their values.
+The client sends the whole conversation each time, so nothing is remembered between requests: the last prompt of the
+user selects a conversation, the number of answers since then selects a step, and what the tools returned selects one
+of the answers of that step. Of a request only the names of its headers are kept, never their values.
+
+    {"conversations": [{"prompt": REGEX, "steps": [[ANSWER, ...], ...]}], "otherwise": ANSWER}
+
+An ANSWER has any of: `if_result` (a regular expression searched in what the tools returned), `say`, `tools` (each
+`name` and `input`), `error` (`status`, `message`, `times`), `pause` (seconds between pieces of a stream), `note` (for
+the listener). In `say`, `{prompt}`, `{result}`, `{first}` (its first line), `{lines}` (their number) and `{match}`
+(what `if_result` found) are replaced.
 """
 
 from __future__ import annotations
@@ -8,31 +17,107 @@ from __future__ import annotations
 import hmac
 import http.server
 import json
+import re
 import secrets
 import socketserver
 import threading
 import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
-from claudebox.commands.demo.script import choose, look
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from claudebox.commands.demo.script import Seen
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
-# The Messages API as the client sees it: a message as one document, or as the events of a stream.
+# What the client adds to the prompt of the user.
+_ADDED = re.compile(r"<system-reminder>.*?</system-reminder>|\[Request interrupted by user[^]]*\]", re.DOTALL)
+_RESULT_LIMIT = 20_000  # characters of `{result}`
 
 
-_PIECE = 24  # characters of a text or of the input of a tool in one event
+@dataclass(frozen=True)
+class Seen:
+    """The state of a conversation, as a request shows it."""
+
+    prompt: str = ""
+    step: int = 0
+    results: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> str:
+        return "\n".join(self.results)
+
+    def fill(self, text: str, pattern: str = "") -> str:
+        found = re.search(pattern, self.result)
+        lines = [line for line in self.result.splitlines() if line.strip()]
+        values = {
+            "prompt": self.prompt,
+            "result": self.result[:_RESULT_LIMIT],
+            "first": lines[0].strip() if lines else "nothing",
+            "lines": str(len(lines)),
+            "match": found[0] if found else "",
+        }
+        return re.sub(r"\{(prompt|result|first|lines|match)\}", lambda match: values[match[1]], text)
+
+
+def choose(script: Mapping[str, Any], seen: Seen) -> dict[str, Any]:
+    """Return the answer of the script; an empty script repeats the prompt."""
+    for conversation in script.get("conversations", ()):
+        if not re.search(conversation["prompt"], seen.prompt):
+            continue
+        if seen.step >= len(conversation["steps"]):
+            return {"say": "The script has nothing more to say."}
+        step = conversation["steps"][seen.step]
+        for answer in step if isinstance(step, list) else [step]:
+            if re.search(answer.get("if_result", ""), seen.result):
+                return dict(answer)
+        return {"say": "No answer of the script fits what the tool returned: {first}"}
+    unknown = "The script has no answer to: {prompt}" if script.get("conversations") else "You said: {prompt}"
+    return dict(script.get("otherwise", {"say": unknown}))
+
+
+def look(messages: Sequence[Mapping[str, Any]]) -> Seen:
+    """Find the last prompt, the answers since then, and what the last tools returned.
+
+    The client also sends messages of role `system` anywhere, and adds reminders to those of the user.
+    """
+    prompt, step, before = "", 0, ""
+    called: list[str] = []
+    returned: dict[str, str] = {}
+    for message in messages:
+        role, blocks = message.get("role"), _blocks(message.get("content"))
+        if role == "user":
+            results = [block for block in blocks if block.get("type") == "tool_result"]
+            returned.update({str(block.get("tool_use_id")): _text(block.get("content")) for block in results})
+            text = _ADDED.sub("", _text([block for block in blocks if block.get("type") == "text"])).strip()
+            if text:  # after an interruption, in one message with results
+                prompt, step, called, returned = text, 0, [], {}
+        elif role == "assistant":
+            if before != "assistant":
+                step, called, returned = step + 1, [], {}
+            called += [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
+        before = role or ""
+    # Tools run in parallel and return in any order; the script wants the order of its calls.
+    return Seen(prompt, step, tuple(returned[name] for name in called if name in returned))
+
+
+def _blocks(content: object) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _text(content: object) -> str:
+    return "\n".join(str(block.get("text", "")) for block in _blocks(content))
+
+
+_PIECE = 24  # characters in one event
 
 
 def compose(answer: dict[str, Any], seen: Seen, model: str, *, size: int, stop: str = "") -> dict[str, Any]:
-    """Return the whole message; `size` is that of the request, in bytes."""
+    """Return the message; `size` is the size of the request in bytes."""
     tools = answer.get("tools", ())
     text = seen.fill(answer.get("say", ""), answer.get("if_result", ""))
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text or not tools else []
@@ -55,7 +140,7 @@ def compose(answer: dict[str, Any], seen: Seen, model: str, *, size: int, stop: 
 
 
 def events(message: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and data of each event of a stream that tells this message."""
+    """Yield name and data of each event of the message as a stream."""
     usage = {**message["usage"], "output_tokens": 1}
     yield "message_start", {"message": {**message, "content": [], "stop_reason": None, "usage": usage}}
     for index, block in enumerate(message["content"]):
@@ -83,17 +168,15 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def encode(name: str, data: dict[str, Any]) -> bytes:
-    """Return one event as it stands in the stream."""
     return f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n".encode()
 
 
 def failure_body(kind: str, message: str) -> dict[str, Any]:
-    """Return the body of an error."""
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"}
 
 
 def sample(schema: dict[str, Any]) -> Any:
-    """Return something that fits a JSON schema: the client asks for titles and the like in this form."""
+    """Return something that fits a JSON schema: the client requests titles and the like this way."""
     if "enum" in schema:
         return schema["enum"][0]
     if "anyOf" in schema:
@@ -137,27 +220,24 @@ class ScriptedModel:
 
     @property
     def url(self) -> str:
-        """Return the address for ANTHROPIC_BASE_URL."""
         return f"http://127.0.0.1:{self.port}" if self.port else "http://localhost"
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        """Return what is known of the requests so far."""
         return [event for event in self.events if event["event"] == "request"]
 
     @property
     def answers(self) -> list[dict[str, Any]]:
-        """Return the answers of the script so far, with what the model had seen before each."""
+        """Return the answers of the script so far, with the tool results before each."""
         return [event for event in self.events if event["event"] == "answer" and event["kind"] == "script"]
 
     @property
     def results(self) -> str:
-        """Return everything that tools have returned."""
         return "\n".join(result for answer in self.answers for result in answer["results"])
 
     @property
     def leaks(self) -> list[str]:
-        """Return the names of canaries that stood in a request."""
+        """Return the names of canaries found in requests."""
         return sorted({event["name"] for event in self.events if event["event"] == "leak"})
 
     def __enter__(self) -> Self:
@@ -176,14 +256,13 @@ class ScriptedModel:
             self._server = None
 
     def tell(self, event: str, **values: object) -> None:
-        """Record what happened."""
         with self._lock:
             self.events.append({"event": event, **values})
             if self._listener is not None:
                 self._listener(self.events[-1])
 
     def fails(self, error: dict[str, Any], place: tuple[str, int]) -> bool:
-        """Return whether it is time for this failure."""
+        """Return whether to fail again at this step."""
         with self._lock:
             self._failures[place] += 1
             return not error.get("times") or self._failures[place] <= error["times"]
@@ -198,10 +277,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     model: ClassVar[ScriptedModel]
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that the base class has
-        """Print nothing."""
+        pass
 
     def do_GET(self) -> None:
-        """Answer the question whether anybody is there."""
         if urlsplit(self.path).path == "/api/hello":
             self._reply(200, {"message": "hello"})
         else:
@@ -210,7 +288,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - the name that the base class looks for
 
     def do_POST(self) -> None:
-        """Answer with the next step of the script."""
         length = self.headers.get("content-length", "")
         if not length.isdigit() or int(length) > _LARGEST:
             self.close_connection = True
@@ -262,7 +339,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._reply(200, message, kind=kind)
 
     def _choose(self, request: dict[str, Any], seen: Seen) -> tuple[str, dict[str, Any]]:
-        """Tell the user's conversation from what the client asks on its own account, and answer that sensibly."""
+        """Distinguish the user's conversation from the client's own requests, which get sensible answers."""
         wanted = (request.get("output_config") or {}).get("format") or request.get("output_format") or {}
         if isinstance(wanted, dict) and wanted.get("type") == "json_schema":
             return "structured", {"say": json.dumps(sample(wanted.get("schema") or {}))}
@@ -301,11 +378,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def handle(self) -> None:
-        """Serve requests until either side has enough."""
         try:
             super().handle()
         except (ConnectionError, TimeoutError):
-            self.close_connection = True  # the client has gone, as it may at any time
+            self.close_connection = True  # the client disconnected
 
 
 class _LoopbackHandler(Handler):

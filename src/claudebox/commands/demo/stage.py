@@ -33,7 +33,7 @@ _SECRETS = ("env", "ssh", "aws", "process", "descriptor", "network")
 
 @dataclass
 class Stage:
-    """Everything that was made for one demonstration."""
+    """Everything made for one demonstration."""
 
     base: str
     canaries: dict[str, str]
@@ -45,20 +45,18 @@ class Stage:
 
     @property
     def home(self) -> str:
-        """Return the throw-away home."""
         return f"{self.base}/home"
 
     @property
     def project(self) -> str:
-        """Return the throw-away project."""
         return f"{self.base}/project"
 
 
 @contextlib.contextmanager
 def make_stage(environ: dict[str, str]) -> Iterator[Stage]:
-    """Make everything that a demonstration needs, and remove it at the end."""
+    """Create home, project and secrets; remove them at the end."""
     home, here = os.path.realpath(current_home(environ)), os.getcwd()
-    if f"{home}/".startswith(f"{here.rstrip('/')}/"):  # no project, so nothing in it is out of the question
+    if f"{home}/".startswith(f"{here.rstrip('/')}/"):  # not a project: its programs may be used
         here = os.devnull
     path = programs.search_path(environ, here)
     client = agent_facts.find_client(home, path, here)
@@ -102,7 +100,7 @@ def _furnish_home(stage: Stage, client: agent_facts.Client) -> None:
     _write(f"{stage.home}/{scenario.STARTUP}", scenario.STARTED_WITH)
     _write(f"{stage.home}/.gitconfig", "[user]\n\tname = Demo\n\temail = demo@localhost\n")
     os.write(stage.descriptor, stage.canaries["descriptor"].encode() + b"\n")
-    os.mkdir(f"{stage.base}/bin")  # the client may be found through the real home only
+    os.mkdir(f"{stage.base}/bin")  # the client may be in the real home
     os.symlink(client.path, f"{stage.base}/bin/claude")
 
 
@@ -111,13 +109,13 @@ def _furnish_project(stage: Stage, git: str) -> None:
         _write(f"{stage.project}/{name}", content)
     for words in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "Begin"]):
         subprocess.run([git, *words], cwd=stage.project, env=stage.environ, check=True, stdin=subprocess.DEVNULL)
-    shutil.rmtree(f"{stage.project}/.git/hooks", ignore_errors=True)  # examples that nobody needs
+    shutil.rmtree(f"{stage.project}/.git/hooks", ignore_errors=True)  # only samples
     os.mkdir(f"{stage.project}/.git/hooks")
     stage.head = read_text(f"{stage.project}/{scenario.BRANCH}")
 
 
 def read_text(path: str) -> str:
-    """Return the content of a file that the agent may have removed."""
+    """Return the content of a file, "" if the agent removed it."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -126,7 +124,7 @@ def read_text(path: str) -> str:
 
 
 class _Listener(socketserver.ThreadingTCPServer):
-    """A service of the host: whoever reaches it is told a secret."""
+    """A service of the host that sends a secret to every caller."""
 
     daemon_threads = True
 
@@ -144,13 +142,13 @@ class _Listener(socketserver.ThreadingTCPServer):
 
 
 def find_python() -> str:
-    """Return an interpreter that is there inside too: that of the system, or else ours, in the store of Nix."""
+    """Return an interpreter that exists inside too: the system's, or ours in the Nix store."""
     found = programs.find_tool("python3") or ""
     return "python3" if found.startswith(("/usr/", "/bin/")) else os.path.realpath(sys.executable)
 
 
 def try_on_host(stage: Stage, acts: Sequence[Act]) -> None:
-    """Do what the agent will do, where it must succeed: otherwise a failure inside would prove nothing."""
+    """Run the agent's attempts on the host, where they must succeed: otherwise failing inside proves nothing."""
     bash = programs.find_tool("bash") or "/bin/bash"
     for act in acts:
         if act.kind in ("secret", "network"):
