@@ -46,6 +46,8 @@ def test_a_row_names_variable_hosts_and_source():
     assert secret.places == ("api.github.com", "git.example.org:8443")
     (more,) = decide("--network", "inet", rows=[row(headers="X-Mine x-mine Cookie", weak="accept")]).secrets
     assert (more.headers, more.weak) == (("x-mine", "cookie"), True)
+    (underscored,) = decide("--network", "inet", rows=[row(hosts_="a_b.example")]).secrets  # exists in DNS and TLS
+    assert underscored.hosts == (("a_b.example", 443),)
 
 
 @pytest.mark.parametrize(

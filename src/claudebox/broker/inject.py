@@ -75,6 +75,43 @@ _NO_PASSWORD = (b"", b"x", b"X", b"x-oauth-basic")  # passwords beside a token a
 _PAUSE = 60.0  # seconds before a value is read again
 
 
+# `permit`: methods and paths, only where every server reads the path alike. A part of a path may have plain characters
+# and encoded marks; not encoded letters, digits, `.`, `/`, `\\`, `%`, `;`, `?`, `#` or non-ASCII: servers decode at
+# different moments, and some cut parameters off.
+_PLAIN = re.compile(
+    rb"(?!\.\.)(?:[0-9A-Za-z._~!$&'()*+,=:@-]|%(?:2[0-246-9A-Ca-c]|3[AC-Eac-e]|40|5[BDEbde]|60|7[B-Db-d]))+"
+)
+
+
+class Permits:
+    """The rules of one secret, such as `GET /repos/acme/**`; GET includes HEAD."""
+
+    def __init__(self, rules: Iterable[str]) -> None:
+        pairs = (rule.encode("ascii").split(b" ", 1) for rule in rules)
+        self._rules = [(method, path[1:].split(b"/")) for method, path in pairs]
+
+    def allow(self, method: bytes, target: bytes) -> bool:
+        path = target.partition(b"?")[0]
+        if not path.startswith(b"/"):
+            return False
+        asked = (b"*", b"GET" if method == b"HEAD" else method)
+        parts = path[1:].split(b"/")
+        return any(own in asked and _fits(pattern, parts) for own, pattern in self._rules)
+
+
+def _fits(pattern: list[bytes], parts: list[bytes]) -> bool:
+    for index, wanted in enumerate(pattern):
+        if wanted == b"**":
+            return len(parts) > index and all(map(_is_plain, parts[index:]))
+        if index >= len(parts) or not (_is_plain(parts[index]) if wanted == b"*" else parts[index] == wanted):
+            return False
+    return len(parts) == len(pattern)
+
+
+def _is_plain(part: bytes) -> bool:
+    return _PLAIN.fullmatch(part) is not None and part.replace(b"%20", b"").strip(b".") != b""
+
+
 class Replacement:
     """A secret: its value, its placeholder, where it may go, and how to read it again."""
 
@@ -348,43 +385,6 @@ class Passages:
 
     def close(self) -> None:
         self._pump.stop()
-
-
-# `permit`: methods and paths, only where every server reads the path alike. A part of a path may have plain characters
-# and encoded marks; not encoded letters, digits, `.`, `/`, `\\`, `%`, `;`, `?`, `#` or non-ASCII: servers decode at
-# different moments, and some cut parameters off.
-_PLAIN = re.compile(
-    rb"(?!\.\.)(?:[0-9A-Za-z._~!$&'()*+,=:@-]|%(?:2[0-246-9A-Ca-c]|3[AC-Eac-e]|40|5[BDEbde]|60|7[B-Db-d]))+"
-)
-
-
-class Permits:
-    """The rules of one secret, such as `GET /repos/acme/**`; GET includes HEAD."""
-
-    def __init__(self, rules: Iterable[str]) -> None:
-        pairs = (rule.encode("ascii").split(b" ", 1) for rule in rules)
-        self._rules = [(method, path[1:].split(b"/")) for method, path in pairs]
-
-    def allow(self, method: bytes, target: bytes) -> bool:
-        path = target.partition(b"?")[0]
-        if not path.startswith(b"/"):
-            return False
-        asked = (b"*", b"GET" if method == b"HEAD" else method)
-        parts = path[1:].split(b"/")
-        return any(own in asked and _fits(pattern, parts) for own, pattern in self._rules)
-
-
-def _fits(pattern: list[bytes], parts: list[bytes]) -> bool:
-    for index, wanted in enumerate(pattern):
-        if wanted == b"**":
-            return len(parts) > index and all(map(_is_plain, parts[index:]))
-        if index >= len(parts) or not (_is_plain(parts[index]) if wanted == b"*" else parts[index] == wanted):
-            return False
-    return len(parts) == len(pattern)
-
-
-def _is_plain(part: bytes) -> bool:
-    return _PLAIN.fullmatch(part) is not None and part.replace(b"%20", b"").strip(b".") != b""
 
 
 AUTHORITY, NAMED = "authority", "named"  # files of bwrap: all authorities, and the added ones only

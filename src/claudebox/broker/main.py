@@ -13,6 +13,7 @@ import os
 import resource
 import socket
 import time
+from collections import Counter
 from importlib import import_module
 
 from claudebox.base import syscalls
@@ -49,13 +50,8 @@ class _Sum:
     """Amounts of equal lines that are not written yet."""
 
     def __init__(self) -> None:
-        self.amounts: dict[str, int] = {}
+        self.amounts: Counter[str] = Counter()
         self.count = self.written = 0
-
-    def add(self, amounts: dict[str, int]) -> None:
-        self.count += 1
-        for name, amount in amounts.items():
-            self.amounts[name] = self.amounts.get(name, 0) + amount
 
 
 class Log:
@@ -73,7 +69,7 @@ class Log:
         self._weighty, self._noise = most // 2, most // 4  # bytes left; the rest is for the sums at the end
         self._full = self._torn = False
         self._sums: dict[tuple[object, ...], tuple[Labels, _Sum]] = {}
-        self.totals = dict.fromkeys(_COUNTED, 0)
+        self.totals = Counter(dict.fromkeys(_COUNTED, 0))
 
     def record(  # noqa: PLR0913 - the fields of a line
         self,
@@ -114,8 +110,7 @@ class Log:
     def _add(self, total: str, labels: Labels, amounts: dict[str, int], *, weighty: bool) -> None:
         """Write a line; or add it to equal ones, of which the first is written, the second, the fourth and so on."""
         self.totals[total] += 1
-        for name, amount in amounts.items():
-            self.totals[name] += amount
+        self.totals.update(amounts)
         if self._descriptor < 0 or (weighty and self._has_room(weighty=True) and self._put(labels, amounts, 1)):
             return
         key = tuple(labels.values())
@@ -123,7 +118,8 @@ class Log:
             labels = labels | ({"host": _OTHERS, "port": 0} if "host" in labels else {"model": _OTHERS})
             key = tuple(labels.values())
         kept, row = self._sums.setdefault(key, (labels, _Sum()))
-        row.add(amounts)
+        row.amounts.update(amounts)
+        row.count += 1
         if row.count >= row.written and self._has_room(weighty=False):
             self._write_sum(kept, row)
 
@@ -139,7 +135,7 @@ class Log:
             self._noise -= before - self._weighty
             self._weighty = before
             row.written += row.count
-            row.amounts, row.count = {}, 0
+            row.amounts, row.count = Counter(), 0
         return done
 
     def _put(self, labels: Labels, amounts: dict[str, int], count: int) -> bool:

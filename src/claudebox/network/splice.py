@@ -132,10 +132,6 @@ class Tunnel:
             up.close()
             raise
 
-    @property
-    def moved(self) -> int:
-        return self.ways[0].moved + self.ways[1].moved
-
     def advance(self) -> bool:
         """Move what is possible within one turn; return whether there is more to do at once."""
         for _ in range(_TURNS):
@@ -170,20 +166,13 @@ class SpliceLoop:
             self._ends[end.fileno()] = tunnel
             self.poll.register(end.fileno(), EVENTS)
 
-    def release(self, tunnel: Tunnel) -> None:
-        """Remove a tunnel without closing it."""
-        for end in tunnel.ends:
-            del self._ends[end.fileno()]
-            self.poll.unregister(end.fileno())
-
-    def step(self, events: list[tuple[int, int]]) -> list[Tunnel]:
-        """Give every tunnel with something to do a turn, and return those that are still open."""
+    def step(self, events: list[tuple[int, int]]) -> None:
+        """Give every tunnel a turn that has something to do."""
         ready = dict.fromkeys(self.unfinished)
         for number, _ in events:
             if number in self._ends:
                 ready[self._ends[number]] = None
         self.unfinished = [tunnel for tunnel in ready if self._turn(tunnel)]
-        return [tunnel for tunnel in ready if tunnel.ends[0].fileno() in self._ends]
 
     def _turn(self, tunnel: Tunnel) -> bool:
         try:
@@ -193,7 +182,9 @@ class SpliceLoop:
         return False
 
     def end(self, tunnel: Tunnel, *, abruptly: bool) -> None:
-        self.release(tunnel)
+        for one in tunnel.ends:
+            del self._ends[one.fileno()]
+            self.poll.unregister(one.fileno())
         tunnel.close(abruptly=abruptly)
         self._ended(tunnel)
 

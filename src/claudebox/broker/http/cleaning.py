@@ -14,7 +14,7 @@ import sys
 from functools import cached_property
 
 from claudebox.broker.secrets import public_prefix
-from claudebox.tables import secrets as tables_secrets
+from claudebox.tables.secrets import all_in_base64, encodings, in_base64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class Recognizer:
     """Finds values in every usual encoding, and replaces them."""
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take values with their placeholders; asterisks replace a value without one."""
-        self._exact: dict[bytes, bytes] = {}
+        """Take values with their placeholders; asterisks replace other encodings, and values without a placeholder."""
+        self._placeholders: dict[bytes, bytes] = {}
         self._names: set[bytes] = set()
         patterns: list[tuple[int, bytes]] = []
         regions: list[bytes] = []
@@ -56,10 +56,10 @@ class Recognizer:
         known = list(dict.fromkeys(pairs))
         runs: dict[bytes, None] = {}  # parts of values, encoded
         for value, placeholder in known:
-            runs |= {form: None for run in _runs(value) for form in (run, *tables_secrets.all_in_base64(run))}
-            forms = paired(value, placeholder)
-            self._exact.update(forms)
-            self._names |= {form.lower() for form, _ in forms}
+            runs |= {form: None for run in _runs(value) for form in (run, *all_in_base64(run))}
+            if len(placeholder) == len(value):
+                self._placeholders[value] = placeholder
+            self._names |= {form.lower() for form in encodings(value) if len(form) >= len(value) // 2}
             for text, pattern, count in _forms(value):
                 patterns.append((len(text), pattern))
                 found = _regions(text, count)
@@ -145,7 +145,7 @@ class Recognizer:
         return any(not words.isdisjoint(view[at:end].cast("Q")) for at, end in ends if end > at)
 
     def _replaced(self, found: re.Match[bytes]) -> bytes:
-        return self._exact.get(found[0]) or b"*" * len(found[0])
+        return self._placeholders.get(found[0]) or b"*" * len(found[0])
 
 
 class Cleaner:
@@ -235,7 +235,7 @@ def _forms(value: bytes) -> Iterator[tuple[bytes, bytes, int]]:
     for case in (value.hex(), value.hex().upper()):
         yield case.encode(), case.encode(), 1
     for offset in range(3):
-        text = tables_secrets.in_base64(value, offset)
+        text = in_base64(value, offset)
         if text:  # `+` and `/` differ in URLs; regions have neither
             yield text, _BREAK.join(_URL_SAFE.get(byte) or _spelled(byte) for byte in text), 2
 
@@ -272,12 +272,3 @@ def _regions(text: bytes, count: int) -> list[bytes]:
         if len(chosen) == count:
             return [text[at : at + length] for at in chosen]
     return _regions(text, count - 1) if count > 1 else []
-
-
-def paired(value: bytes, placeholder: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the usual encodings of a value, each with a replacement of the same length."""
-    pairs: dict[bytes, bytes] = {}
-    for real, stand in zip(tables_secrets.encodings(value), tables_secrets.encodings(placeholder), strict=True):
-        if len(real) >= len(value) // 2:
-            pairs.setdefault(real, stand if len(stand) == len(real) else b"*" * len(real))
-    return sorted(pairs.items(), key=lambda pair: -len(pair[0]))
