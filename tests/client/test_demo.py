@@ -16,13 +16,17 @@ from tests.conftest import need
 PYTHON = "/usr/bin/python3"
 PROGRAM = """
 import os, sys
+from types import SimpleNamespace
 sys.path.insert(0, sys.argv[1])
-from claudebox.cli import main
 from claudebox.commands.demo import run
 from claudebox.base.errors import ClaudeboxError
 _, _, interactive, network, *words = sys.argv
+asked = SimpleNamespace(value=network)
+flags = SimpleNamespace(
+    words=(*words,), on=lambda _: interactive == "no", one=lambda _: asked, all=lambda _: (asked,) * bool(network)
+)
 try:
-    status = run.run(dict(os.environ), words, interactive=interactive == "yes", network=network)
+    status = run.run(flags, dict(os.environ))
 except ClaudeboxError as error:
     print(error.message)
     status = error.status
