@@ -1,11 +1,12 @@
-"""`--check`: go the way of a launch up to the client; say what would stop it and what to do (UX-05).
+"""`--check`: report what would prevent a launch, and the remedy (UX-05).
 
-It is the pipeline of a launch, with its home, its state, its broker and its network, so the two cannot disagree; what
-was made for it is taken away. Other tiers are tried in a home and a project that are thrown away.
+It runs the pipeline of a launch, with its home, state, broker and network, up to a program that ends at once, so the
+two cannot disagree; what was made for it is removed. Other tiers are tried in a temporary home and project.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 
 Status = Literal["ok", "warning", "failed"]
+Row = tuple[Status, str, str]  # status, detail, remedy
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 
@@ -84,13 +86,12 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     path = programs.search_path(environ, machine.current_directory())
     of_launch = list(_launch(environ, wanted))
     yield from of_launch
-    works = of_launch[0].status == "ok"
     bwrap = bubblewrap.find_bwrap(path)
-    rows: list[tuple[str, Callable[[], Finding]]] = []
+    rows: list[tuple[str, Callable[[], Row]]] = []
     if not bwrap.problem:
-        rows = [("bubblewrap", lambda: _bubblewrap(bwrap))]
-    if works:
-        rows += [("network inet", lambda: _uplink(environ, path)), ("network allow", lambda: _domains(environ))]
+        rows.append(("bubblewrap", lambda: _bubblewrap(bwrap)))
+    if of_launch[0].status == "ok":
+        rows += [("network inet", lambda: _inet(environ, path)), ("network allow", lambda: _allow(environ))]
     if bubblewrap.find_container():
         rows.append(("container", _container))
     rows += [
@@ -104,31 +105,30 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     ]
     for name, look in rows:
         try:
-            yield look()
+            yield Finding(name, *look())
+        except ClaudeboxError as problem:
+            yield Finding(name, "warning", problem.message, problem.hint)
         except (OSError, MemoryError) as error:
             yield Finding(name, "warning", f"could not be examined: {describe_failure(error).message}")
 
 
 def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
-    """Go the way of a launch, in this directory and with its settings, up to a program that ends at once.
+    """Launch in this directory with these settings, up to a program that ends at once.
 
-    Whatever would stop a launch stops this, with the same words: nothing else here can fail.
+    Whatever would stop a launch stops this, with the same message; nothing else here can fail.
     """
     try:
         asked = session.make_plan(wanted.settings, wanted.policy, environ)
-        trial = wanted.policy.replace(program="exec", words=("true",))  # in place of the client, and without a snapshot
+        trial = wanted.policy.replace(program="exec", words=("true",))  # instead of the client, without a snapshot
         planned = session.make_plan(wanted.settings, trial, environ)
         with rehearsal.temporary_state(planned.host.instance):
             prepared = prepare(planned.plan)
             status = rehearsal.try_out(planned, prepared, session.fetch(planned, environ))
         if status:
             raise ClaudeboxError(f"a program inside ended with status {status}")
-    except ClaudeboxError as problem:
+    except (ClaudeboxError, OSError, MemoryError) as error:
+        problem = error if isinstance(error, ClaudeboxError) else describe_failure(error)
         yield Finding("launch", "failed", "; ".join((problem.message, *problem.more)), problem.hint)
-        return
-    except (OSError, MemoryError) as error:
-        known = describe_failure(error)
-        yield Finding("launch", "failed", known.message, known.hint)
         return
     plan = asked.plan
     detail = f"a program ran in this very sandbox: {len(plan.mounts)} mounts, {len(plan.variables)} variables"
@@ -145,20 +145,12 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
 
 
 def _detached(facts: host_records.Host) -> host_records.Host:
-    """Return the facts of a machine without a terminal: sandboxes that are thrown away need none."""
+    """Return the facts of a machine without a terminal, which a trial does not need."""
     return facts.replace(machine=facts.machine.replace(terminal=False))
 
 
-def _bubblewrap(bwrap: host_records.Bubblewrap) -> Finding:
-    lacking = [option for option in bubblewrap.USEFUL if option not in bwrap.options]
-    if not lacking:
-        return Finding("bubblewrap", "ok", f"{bwrap.path} has every option that claudebox uses")
-    remedy = f"install bubblewrap {bubblewrap.FULL} or newer"
-    return Finding("bubblewrap", "warning", f"{bwrap.path} lacks {', '.join(lacking)}", remedy)
-
-
-def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> ClaudeboxError | None:
-    """Launch with a home and a project that are thrown away, and return what went wrong."""
+def _attempt(environ: dict[str, str], *command: str, network: str) -> None:
+    """Launch in a temporary home and project; raise what went wrong."""
     before = machine.current_directory()
     base = tempfile.mkdtemp(prefix="claudebox-check-")
     home, project = f"{base}/home", f"{base}/project"
@@ -172,94 +164,81 @@ def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> C
         planned = session.make_plan(settings, session.decide_policy(settings, bare), bare, pretend=_detached)
         status = rehearsal.try_out(planned, prepare(planned.plan), session.Values())
     except ClaudeboxError as error:
-        return error
-    except OSError as error:
-        return describe_failure(error)
-    else:
-        return ClaudeboxError(f"a program inside ended with status {status}") if status else None
+        raise ClaudeboxError(f"cannot be used: {error.message}", hint=error.hint) from None
     finally:
         os.chdir(before)
         shutil.rmtree(base, ignore_errors=True)
+    if status:
+        raise ClaudeboxError(f"cannot be used: a program inside ended with status {status}")
 
 
-def _container() -> Finding:
-    """Name the container around us; whether a sandbox can be made in it, the launch has shown."""
-    told = {
-        "unmask": "parts of /proc are covered",
-        "permit": "system calls are filtered",
-        "unconfine": "AppArmor or SELinux confines it",
-    }
-    what = "; ".join(told[lack] for lack in bubblewrap.find_lacks()) or "its restrictions do not interfere"
-    return Finding("container", "ok", f"running in {bubblewrap.name_container(bubblewrap.find_container())}; {what}")
+def _bubblewrap(bwrap: host_records.Bubblewrap) -> Row:
+    if lacking := [option for option in bubblewrap.USEFUL if option not in bwrap.options]:
+        detail = f"{bwrap.path} lacks {', '.join(lacking)}"
+        return "warning", detail, f"install bubblewrap {bubblewrap.FULL} or newer"
+    return "ok", f"{bwrap.path} has every option that claudebox uses", ""
 
 
-def _landlock() -> Finding:
-    abi = syscalls.landlock_abi()
-    if abi >= syscalls.LANDLOCK_ABI_WITH_SCOPES:
-        return Finding("Landlock", "ok", f"version {abi}: abstract sockets of the host are out of reach")
-    return Finding(
-        "Landlock",
-        "warning",
-        f"version {abi}: in tier full, abstract sockets of the host (X11, D-Bus) stay reachable",
-        "Linux 6.12 or newer closes them; or use `--network none`",
-    )
-
-
-def _terminal() -> Finding:
-    if (read_small("/proc/sys/dev/tty/legacy_tiocsti") or b"1").strip() == b"0":
-        return Finding("terminal", "ok", "the kernel forbids typing into terminals, and so does the sandbox")
-    return Finding("terminal", "ok", "the kernel permits typing into terminals (legacy_tiocsti), the sandbox does not")
-
-
-def _broker(environ: dict[str, str], upstream: ModelService) -> Finding:
-    """Look for what keeps the key outside."""
-    try:
-        broker_facts.find_libraries()
-    except ClaudeboxError as problem:
-        return Finding("broker", "warning", str(problem), problem.hint)
-    base = environ.get(upstream.base_url, "") or upstream.official
-    try:
-        endpoint = broker_plan.read_endpoint(base, upstream.base_url)
-    except ClaudeboxError as problem:
-        return Finding("broker", "warning", str(problem), problem.hint)
-    return Finding("broker", "ok", f"its libraries are there; it would ask {endpoint}")
-
-
-def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
-    """Tell which program connects the tier `inet` and why, after doing it; other tiers need none."""
+def _inet(environ: dict[str, str], path: tuple[str, ...]) -> Row:
+    """Report which program connects tier `inet` and why, after trying it."""
     found = uplink.find_uplinks(path)
     usable = next((candidate for candidate in found if not candidate.problem), None)
     problems = "; ".join(dict.fromkeys(candidate.problem for candidate in found if candidate.problem))
     if usable is None:
         remedy = "; ".join(dict.fromkeys(candidate.remedy for candidate in found))
-        return Finding("network inet", "warning", f"cannot be used: {problems}", remedy)
-    problem = _attempt(environ, "true", network="inet")
-    if problem is not None:
-        return Finding("network inet", "warning", f"cannot be used: {problem.message}", problem.hint)
+        raise ClaudeboxError(f"cannot be used: {problems}", hint=remedy)
+    _attempt(environ, "true", network="inet")
     why = f"; {problems}" if problems else ""
-    return Finding("network inet", "ok", f"a sandbox was connected by {usable.path}, behind its rules{why}")
+    return "ok", f"a sandbox was connected by {usable.path}, behind its rules{why}", ""
 
 
-def _domains(environ: dict[str, str]) -> Finding:
-    """Tell how programs get out in tier `allow`, after starting it: all of them, or those that honour a proxy."""
-    led = ("grep", "-q", "198.18.0.0", "/proc/net/fib_trie")  # the route exists only where the kernel can redirect
-    if _attempt(environ, *led, network="allow") is None:
-        return Finding("network allow", "ok", "a sandbox was led to its proxy, programs that know none included")
-    problem = _attempt(environ, "true", network="allow")
-    if problem is not None:
-        return Finding("network allow", "warning", f"cannot be used: {problem.message}", problem.hint)
-    return Finding(
-        "network allow",
-        "warning",
-        "works for programs that honour HTTPS_PROXY: this kernel cannot lead others to the proxy",
-        "`sudo modprobe -a nf_tables nft_chain_nat nft_redir`",
-    )
+def _allow(environ: dict[str, str]) -> Row:
+    """Report which programs reach listed domains in tier `allow`: all, or those that honour a proxy."""
+    route = ("grep", "-q", "198.18.0.0", "/proc/net/fib_trie")  # exists only where the kernel can redirect
+    with contextlib.suppress(ClaudeboxError):
+        _attempt(environ, *route, network="allow")
+        return "ok", "all programs reach the proxy, also those without proxy support", ""
+    _attempt(environ, "true", network="allow")
+    detail = "works for programs that honour HTTPS_PROXY: this kernel cannot redirect others to the proxy"
+    return "warning", detail, "`sudo modprobe -a nf_tables nft_chain_nat nft_redir`"
 
 
-def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
-    """Tell what a sandbox would get of Nix in tier `full`; in the others it gets no daemon unless that was said."""
+def _container() -> Row:
+    """Name the container; whether a sandbox can be made in it, the launch has shown."""
+    effects = {
+        "unmask": "parts of /proc are covered",
+        "permit": "system calls are filtered",
+        "unconfine": "AppArmor or SELinux confines it",
+    }
+    found = "; ".join(effects[lack] for lack in bubblewrap.find_lacks()) or "its restrictions do not interfere"
+    return "ok", f"running in {bubblewrap.name_container(bubblewrap.find_container())}; {found}", ""
+
+
+def _landlock() -> Row:
+    abi = syscalls.landlock_abi()
+    if abi >= syscalls.LANDLOCK_ABI_WITH_SCOPES:
+        return "ok", f"version {abi}: abstract sockets of the host are out of reach", ""
+    detail = f"version {abi}: in tier full, abstract sockets of the host (X11, D-Bus) stay reachable"
+    return "warning", detail, "Linux 6.12 or newer closes them; or use `--network none`"
+
+
+def _terminal() -> Row:
+    if (read_small("/proc/sys/dev/tty/legacy_tiocsti") or b"1").strip() == b"0":
+        return "ok", "the kernel forbids typing into terminals, and so does the sandbox", ""
+    return "ok", "the kernel permits typing into terminals (legacy_tiocsti), the sandbox does not", ""
+
+
+def _broker(environ: dict[str, str], upstream: ModelService) -> Row:
+    broker_facts.find_libraries()
+    base = environ.get(upstream.base_url, "") or upstream.official
+    endpoint = broker_plan.read_endpoint(base, upstream.base_url)
+    return "ok", f"its libraries are there; the model is at {endpoint}", ""
+
+
+def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Row:
+    """Report what a sandbox gets of Nix in tier `full`; the others have no daemon unless asked for."""
     if not machine.has_nix(environ):
-        return Finding("Nix", "ok", "not on this machine, and not needed")
+        return "ok", "not on this machine, and not needed", ""
     where = nix_facts.find_nix(environ)
     program = nix_facts.find_program(path, machine.current_home(environ))
     known = Daemon(problem=where.problem)
@@ -271,39 +250,39 @@ def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
         told.append(f"version {known.version}, trusts you: {known.trusted}, sandbox of builders: {known.sandbox}")
     good = decision.kind != "off" and not decision.warnings
     remedies = (decision.remedy, *decision.warnings)
-    return Finding("Nix", "ok" if good else "warning", "; ".join(told), "\n".join(filter(None, remedies)))
+    return "ok" if good else "warning", "; ".join(told), "\n".join(filter(None, remedies))
 
 
-def _state(environ: dict[str, str]) -> Finding:
-    """Look who can read the state, and what waits there; a launch refuses where others can write to it, and says so."""
+def _limits(path: tuple[str, ...]) -> Row:
+    always = "time, processes, scratch: always"
+    group = machine.find_group(os.getuid(), path)
+    if group.problem:
+        return "ok", f"{always}; `--memory` and `--cpus` are refused here: {group.problem}", ""
+    way = "your systemd" if group.way == "systemd" else group.place
+    return "ok", f"{always}; memory and processors: by a control group of {way}", ""
+
+
+def _sessions(path: tuple[str, ...], user: str) -> Row:
+    """Report whether sessions outlive their terminal."""
+    if programs.find_tool("tmux", path) is None:
+        return "warning", "`--detach` needs tmux", "install the package `tmux`"
+    settings = read_small("/etc/systemd/logind.conf") or b""
+    lingers = os.path.exists(f"/var/lib/systemd/linger/{user}")
+    if not lingers and any(line.replace(b" ", b"") == b"KillUserProcesses=yes" for line in settings.splitlines()):
+        detail = "systemd ends sessions without a terminal when you log out"
+        return "warning", detail, "`loginctl enable-linger` keeps them running"
+    return "ok", "`--detach`: tmux is there", ""
+
+
+def _state(environ: dict[str, str]) -> Row:
+    """Report who can read the state, and what a killed session left; a state that others can write stops a launch."""
     directory = f"{machine.current_home(environ)}/.claudebox"
     try:
         status = os.lstat(directory)
     except OSError:
-        return Finding("state", "ok", f"{directory} does not exist yet")
+        return "ok", f"{directory} does not exist yet", ""
     if status.st_mode & 0o077:
-        return Finding("state", "warning", f"{directory} is open to others", f"`chmod 700 {directory}`")
+        return "warning", f"{directory} is open to others", f"`chmod 700 {directory}`"
     if unlooked := list(leftovers.describe_killed(directory)):
-        return Finding("state", "warning", console.list_some(unlooked, 1))
-    return Finding("state", "ok", f"{directory} is yours alone")
-
-
-def _limits(path: tuple[str, ...]) -> Finding:
-    always = "time, processes, scratch: always"
-    group = machine.find_group(os.getuid(), path)
-    if group.problem:
-        return Finding("limits", "ok", f"{always}; `--memory` and `--cpus` are refused here: {group.problem}")
-    way = "your systemd" if group.way == "systemd" else group.place
-    return Finding("limits", "ok", f"{always}; memory and processors: by a control group of {way}")
-
-
-def _sessions(path: tuple[str, ...], user: str) -> Finding:
-    """Tell whether sessions outlive their terminal."""
-    if programs.find_tool("tmux", path) is None:
-        return Finding("sessions", "warning", "`--detach` needs tmux", "install the package `tmux`")
-    settings = read_small("/etc/systemd/logind.conf") or b""
-    lingers = os.path.exists(f"/var/lib/systemd/linger/{user}")
-    if not lingers and any(line.replace(b" ", b"") == b"KillUserProcesses=yes" for line in settings.splitlines()):
-        remedy = "`loginctl enable-linger` lets them run on"
-        return Finding("sessions", "warning", "systemd ends sessions without a terminal when you log out", remedy)
-    return Finding("sessions", "ok", "`--detach`: tmux is there")
+        return "warning", console.list_some(unlooked, 1), ""
+    return "ok", f"{directory} is yours alone", ""
