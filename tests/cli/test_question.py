@@ -237,7 +237,7 @@ def test_the_first_launch_on_a_terminal_asks_for_the_network_once(user_box, open
             terminal.press(answer)
         terminal.expect(CHOICE)
         terminal.press("\r")
-        terminal.expect(r'network = "inet" is written to')
+        terminal.expect(r'wrote network = "inet" to')
         terminal.expect(r"inet \(by ~/\.claudebox/config\.toml:\d+\)")
         terminal.expect(QUESTION)
         terminal.press("n\r")

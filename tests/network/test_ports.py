@@ -155,8 +155,8 @@ def test_a_port_that_only_root_may_open_is_told(plain_netbox):
 
 
 @pytest.mark.parametrize(("flags", "said"), [
-    (("--allow-host-port", "80"), "means nothing in tier `full`"),
-    (("--publish", "80"), "means nothing in tier `full`"),
+    (("--allow-host-port", "80"), "has no effect with `--network full`"),
+    (("--publish", "80"), "has no effect with `--network full`"),
     (("--network", "none", "--publish", "0"), "a port from 1 to 65535, not `0`"),
     (("--network", "none", "--publish", "65536"), "a port from 1 to 65535, not `65536`"),
     (("--network", "none", "--allow-host-port", "http"), "a port from 1 to 65535, not `http`"),

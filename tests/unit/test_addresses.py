@@ -81,7 +81,7 @@ def test_an_address_is_what_everybody_takes_it_for(address):
 @pytest.mark.parametrize("tier", ["full", "none"])
 def test_the_flag_means_nothing_elsewhere(tier):
     settings = read_settings(["--network", tier, "--allow-address", "10.1.2.3", "--shell"], {})
-    with pytest.raises(ClaudeboxError, match="means nothing"):
+    with pytest.raises(ClaudeboxError, match="has no effect"):
         decide_policy(settings, home="/h", workdir="/w")
 
 

@@ -143,7 +143,7 @@ def test_domains_from_files_wait_for_their_tier_and_flags_do_not():
     assert decide("--network", "none", layers=[given]).domains == ()
     assert [row.name for row in decide("--network", "allow", layers=[given]).domains] == ["a.example"]
 
-    with pytest.raises(ClaudeboxError, match="means nothing in tier `full`") as caught:
+    with pytest.raises(ClaudeboxError, match="has no effect with `--network full`") as caught:
         decide("--allow-domain", "a.example")
     assert "`--network allow`" in caught.value.hint
 

@@ -100,11 +100,11 @@ def test_an_empty_list_in_the_environment_is_no_name(value):
         (["--network", "--"], "`--network` is .*not `--`"),
         (["--yes=1"], "`--yes` takes no value"),
         (["-y=yes"], "`-y` takes no value"),
-        (["--check", "--shell"], "`--shell` and `--check` exclude each other"),
-        (["--exec", "--shell", "--", "x"], "`--exec` and `--shell` exclude each other"),
-        (["--dry-run", "--explain"], "`--dry-run` and `--explain` exclude each other"),
-        (["--json"], "`--json` goes with"),
-        (["--json", "--dry-run"], "`--json` goes with"),
+        (["--check", "--shell"], "`--shell` and `--check` cannot be combined"),
+        (["--exec", "--shell", "--", "x"], "`--exec` and `--shell` cannot be combined"),
+        (["--dry-run", "--explain"], "`--dry-run` and `--explain` cannot be combined"),
+        (["--json"], "`--json` needs"),
+        (["--json", "--dry-run"], "`--json` needs"),
     ],
 )
 def test_bad_input_is_refused_with_what_would_be_right(argv, message):

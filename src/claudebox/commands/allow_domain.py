@@ -1,4 +1,4 @@
-"""`--allow-domain NAME --now`: let domains into the session of tier `allow` that runs in this project."""
+"""`--allow-domain NAME --now`: permit domains in the session of tier `allow` that runs in this project."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from claudebox.host.machine import current_directory, current_home
 from claudebox.network import records as network_records
 from claudebox.run.live_sessions import list_sessions
 from claudebox.settings import domains as settings_domains
+from claudebox.settings.policy import read_groups
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,12 +26,8 @@ _PATIENCE = 5.0
 def run(flags: Settings, environ: dict[str, str]) -> int:
     """Ask, and tell the broker of every such session."""
     settings, _ = session.read_settings(flags, environ)
-    groups: dict[str, tuple[str, ...]] = {}
-    for given in settings.all("domains"):
-        group, _, host = given.value.partition("=")
-        groups[group] = (*groups.get(group, ()), host)
     requests = [(given.value, given.origin) for given in flags.all("allow_domain")]
-    names = tuple(dict.fromkeys(str(domain) for domain, _ in settings_domains.expand(requests, groups)))
+    names = tuple(dict.fromkeys(str(domain) for domain, _ in settings_domains.expand(requests, read_groups(settings))))
     workdir = current_directory()
     sessions = list_sessions(f"{current_home(environ)}/.claudebox")
     here = (process for process, project, _ in sessions if project == workdir)
@@ -50,7 +47,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
 
 
 def _tell(process: int, names: tuple[str, ...]) -> None:
-    """Hand the names to one broker, and wait for its word."""
+    """Send the names to one broker, and wait for its answer."""
     directory = control_directory(process)
     status = os.lstat(directory)
     if status.st_uid != os.getuid() or status.st_mode & 0o077:

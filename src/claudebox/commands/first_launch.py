@@ -1,4 +1,4 @@
-"""The first launch: the network is a choice that the user makes, once, and finds again in ~/.claudebox/config.toml."""
+"""The first launch asks for the network, once, and writes the answer to ~/.claudebox/config.toml."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from claudebox.network import uplink
 from claudebox.network.tiers import TIERS
 
 _OFFERED = [TIERS[name] for name in ("inet", "allow", "full")]
-_DOMAINS = '["anthropic"]'  # without them nobody could log in inside
+_DOMAINS = '["anthropic"]'  # needed to log in inside
 
 
 def ask_network(home: str, environ: dict[str, str]) -> bool:
-    """Ask which network sessions have, and write the answer down; return whether there was somebody to ask."""
+    """Ask which network sessions have, and write it down; return False without a terminal."""
     candidates = uplink.find_uplinks(programs.search_path(environ, current_directory()))
     works = any(not candidate.problem for candidate in candidates)
     remedy = next((candidate.remedy for candidate in candidates if candidate.remedy), "")
@@ -40,8 +40,8 @@ def ask_network(home: str, environ: dict[str, str]) -> bool:
     if TIERS[tier].listed:
         chosen["allow_domain"] = _DOMAINS
     path = profiles.write_config(home, chosen)
-    os.close(base_state.open_state(f"{home}/.claudebox", "drop"))  # what is shown later is seen by this session, too
-    console.note(f'network = "{tier}" is written to {path}')
+    os.close(base_state.open_state(f"{home}/.claudebox", "drop"))  # for `--show` during this session
+    console.note(f'wrote network = "{tier}" to {path}')
     return True
 
 
@@ -58,6 +58,6 @@ def _number(tier: str) -> int:
 
 
 def _read(answer: str) -> str:
-    """Return the tier that was meant, by its number or by its name."""
+    """Return the tier of a number or a name."""
     numbered = {str(number): tier.name for number, tier in enumerate(_OFFERED, 1)}
     return numbered.get(answer, answer if answer in TIERS else "")

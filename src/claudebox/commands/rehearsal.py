@@ -1,4 +1,4 @@
-"""What `--check` and `--verify` are about: the launch that these flags, files and this directory would get."""
+"""What `--check` and `--verify` share: the launch that these flags, files and this directory would get."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Examined:
-    """The same settings as those of a launch, and what they ask for."""
+    """The settings and the policy of a launch."""
 
     settings: Settings
     policy: Policy
     files: tuple[str, ...]
 
     def document(self) -> dict[str, object]:
-        """Return it for machines."""
         profile = self.settings.all("profile")
         return {
             "project": current_directory(),
@@ -43,7 +42,6 @@ class Examined:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield it for people."""
         profile = self.settings.all("profile")
         chosen = f", profile {profile[-1].value} (from {profile[-1].origin})" if profile else ""
         yield f"project   {console.shorten(current_directory(), 300)}"
@@ -53,14 +51,14 @@ class Examined:
 
 
 def read_examined(flags: Settings, environ: dict[str, str]) -> Examined:
-    """Read settings as a launch does, and refuse what it refuses; nobody is asked, and nothing is written."""
+    """Read settings as a launch does; nothing is asked or written."""
     settings, reader = session.read_settings(flags, environ)
     files = tuple(dict.fromkeys(reader.opened)) if reader is not None else ()
     return Examined(settings, session.decide_policy(settings, environ), files)
 
 
 def try_out(planned: session.Planned, prepared: Prepared, values: session.Values) -> int:
-    """Launch for the sake of an examination: nobody is asked, no log is written, and the caller goes on afterwards."""
+    """Launch without a question and a log."""
     try:
         return Launch(planned, prepared, values, Terminal()).play()
     except start.Interrupted:
@@ -71,7 +69,7 @@ def try_out(planned: session.Planned, prepared: Prepared, values: session.Values
 
 @contextlib.contextmanager
 def temporary_state(instance: Instance) -> Iterator[None]:
-    """Take away afterwards what an examination had to make in ~/.claudebox, unless a session has begun to use it."""
+    """Remove at the end what was made in ~/.claudebox meanwhile, unless a session uses it."""
     made = (instance.state, f"{instance.state}/CLAUDE.md", instance.login, f"{instance.login}/store",
             f"{instance.state}/{live_sessions.DIRECTORY}", os.path.dirname(instance.directory),
             instance.directory)  # fmt: skip

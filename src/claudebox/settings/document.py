@@ -13,7 +13,7 @@ from typing import Any
 
 from claudebox.base import console
 from claudebox.base.errors import ClaudeboxError
-from claudebox.settings.layers import Given
+from claudebox.settings.layers import Given, list_words
 from claudebox.settings.table import SETTINGS
 from claudebox.tables.environment import LOADERS, MADE
 
@@ -115,14 +115,9 @@ def _kind(value: Any) -> str:
     return "an empty string" if value == "" else _TYPES.get(type(value), "a date or time")
 
 
-def _listed(words: Iterable[str]) -> str:
-    *front, last = [f"`{word}`" for word in words]
-    return f"{', '.join(front)} or {last}" if front else last
-
-
 def _suggest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, known, 1)
-    return f"did you mean `{near[0]}`?" if near else f"there are {_listed(known)}"
+    return f"did you mean `{near[0]}`?" if near else f"there are {list_words(known)}"
 
 
 class _Lines:
@@ -255,7 +250,7 @@ class _Check:
 
     def _take_choice(self, row: Setting, value: Any, line: int) -> None:
         if not isinstance(value, str):
-            self._wrong(line, f"`{row.file_key}` is {_kind(value)}, and must be {_listed(row.choices)}")
+            self._wrong(line, f"`{row.file_key}` is {_kind(value)}, and must be {list_words(row.choices)}")
         elif value in row.choices:
             self._add(row, value, line)
         else:
@@ -263,7 +258,7 @@ class _Check:
             former = dict(row.former).get(value, "")
             more = f": {former}" if former else f"; did you mean `{near[0]}`?" if near else ""
             found = console.shorten(value, _SHOWN)
-            self._wrong(line, f'`{row.file_key}` is "{found}", and must be {_listed(row.choices)}{more}')
+            self._wrong(line, f'`{row.file_key}` is "{found}", and must be {list_words(row.choices)}{more}')
 
     def _take_text(self, row: Setting, value: Any, line: int) -> None:
         if self._is_text(row, value, line):
@@ -365,7 +360,7 @@ def _describe_wrong_field(field: Field, item: Any) -> str:
     if not isinstance(item, str) or "\0" in item or not item:
         return f"is {_kind(item)}, and must be a string"
     if field.choices and item not in field.choices:
-        return f'is "{console.shorten(item, _SHOWN)}", and must be {_listed(field.choices)}'
+        return f'is "{console.shorten(item, _SHOWN)}", and must be {list_words(field.choices)}'
     return ""
 
 

@@ -1,4 +1,4 @@
-"""What a user asked for: flags and layers, merged by the rows of the catalogue, each value with its origin."""
+"""What a user asked for: flags and layers, merged by the rows of the table, each value with its origin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from claudebox.settings.table import SETTINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from claudebox.agent.record import AgentKind
     from claudebox.settings.files import SettingsReader
@@ -33,18 +33,18 @@ class Layer(Value):
 
 
 class Settings(Value):
-    """All settings of one launch, each knowing its origin, and the words that are not ours."""
+    """All settings of a launch with their origins, and the arguments that are not ours."""
 
     given: dict[str, tuple[Given, ...]]
     words: tuple[str, ...] = ()
     agent: AgentKind = CLAUDE
     client: str = ""  # the client's own path, where an editor starts claudebox as its process wrapper
-    start: str = ""  # the directory of the user, if the project is all of the repository around it
-    reader: SettingsReader | None = None  # has read the user's files already
+    start: str = ""  # the working directory, if the project is the whole repository around it
+    reader: SettingsReader | None = None  # which has already read the user's files
 
     @property
     def verb(self) -> Setting | None:
-        """The row of what is to be done instead of starting the client."""
+        """Return the row of what to do instead of starting the client."""
         return next((row for row in SETTINGS if row.runs and row.key in self.given), None)
 
     def on(self, key: str) -> bool:
@@ -61,7 +61,7 @@ class Settings(Value):
 
 
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
-    """Return the settings where no file has a say."""
+    """Return the settings without files."""
     return merge(parse_arguments(argv), environ)
 
 
@@ -79,7 +79,7 @@ def merge(flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] =
 
 
 def look_up(key: str, flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] = ()) -> tuple[Given, ...]:
-    """Return what `merge` would say of one setting that does not grow, without its default."""
+    """Return what `merge` would return for one setting that does not grow, without its default."""
     for given in (flags.given, _from_environment(environ), *(layer.given for layer in reversed(layers))):
         if key in given:
             return given[key]
@@ -97,9 +97,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Given, ...]
 
 
 def parse_arguments(argv: Sequence[str], agent: AgentKind = CLAUDE) -> Settings:
-    """Return what the flags say, and the words that are not ours."""
+    """Return the flags, and the arguments that are not ours."""
     if argv and argv[0].startswith("/") and argv[0].rpartition("/")[2] in (agent.name, f"{agent.name}.exe"):
-        return Settings({}, tuple(argv[1:]), agent, argv[0])  # an editor's: no word of it is for claudebox
+        return Settings({}, tuple(argv[1:]), agent, argv[0])  # an editor's: no flag of ours
     by_flag = {flag: row for row in SETTINGS for flag in row.flags}
     running = {"exec", "shell"}
     given: dict[str, list[Given]] = {}
@@ -137,8 +137,8 @@ def parse_arguments(argv: Sequence[str], agent: AgentKind = CLAUDE) -> Settings:
 
 def _checked(row: Setting, given: Given) -> Given:
     if row.choices and given.value not in row.choices:
-        allowed = ", ".join(f"`{choice}`" for choice in row.choices)
         former = dict(row.former).get(given.value, "")
+        allowed = list_words(row.choices)
         raise ClaudeboxError(f"`{given.origin}` is {allowed}, not `{given.value}`{former and f': {former}'}")
     if "\0" in given.value or not given.value:
         raise ClaudeboxError(f"`{given.origin}` needs a value: `{given.origin} {row.metavar}`")
@@ -147,15 +147,18 @@ def _checked(row: Setting, given: Given) -> Given:
 
 def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
     verbs = [row.flags[-1] for row in SETTINGS if row.runs and row.key in given]
-    running = {"--exec", "--shell"}
-    showing = {"--dry-run", "--explain"}
     if "--help" in verbs or "--version" in verbs:
         return
-    if len(verbs) > 1 and not (len(verbs) == 2 and set(verbs) & running and set(verbs) & showing):
-        raise ClaudeboxError(f"`{verbs[0]}` and `{verbs[1]}` exclude each other", hint="give one of them")
+    both = set(verbs) & {"--exec", "--shell"} and set(verbs) & {"--dry-run", "--explain"}
+    if len(verbs) > (2 if both else 1):
+        raise ClaudeboxError(f"`{verbs[0]}` and `{verbs[1]}` cannot be combined")
     flags = {flag for row in SETTINGS if row.key in given for flag in row.flags}
     for row in SETTINGS:
         if row.needs and row.key in given and flags.isdisjoint(row.needs):
-            *front, last = [f"`{flag}`" for flag in row.needs]
-            needed = f"{', '.join(front)} or {last}" if front else last
-            raise ClaudeboxError(f"`{row.flags[0]}` goes with {needed}")
+            raise ClaudeboxError(f"`{row.flags[0]}` needs {list_words(row.needs)}")
+
+
+def list_words(words: Iterable[str]) -> str:
+    """Return "`a`, `b` or `c`"."""
+    *front, last = [f"`{word}`" for word in words]
+    return f"{', '.join(front)} or {last}" if front else last

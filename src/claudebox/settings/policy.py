@@ -1,4 +1,4 @@
-"""Settings → `Policy`: what a user wants, with everything checked that needs no look at the machine."""
+"""Settings → `Policy`: what a user wants, checked as far as possible without reading the machine."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from claudebox.agent.record import AgentKind
+    from claudebox.network.tiers import Tier
     from claudebox.settings.layers import Given, Settings
     from claudebox.settings.records import Program
 
@@ -72,7 +73,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
 
 
 def _read_fields(settings: Settings) -> dict[str, Any]:
-    """Return what the rows of the table say about fields of the policy."""
+    """Return the fields of the policy that rows of the table fill."""
     found: dict[str, Any] = {}
     for row in SETTINGS:
         given = settings.all(row.key)
@@ -89,13 +90,13 @@ def _read_fields(settings: Settings) -> dict[str, Any]:
 
 
 def _record(asked: dict[str, Any], name: str) -> dict[str, Any]:
-    """Take the fields of a record out of these."""
+    """Remove the fields of one record, and return them."""
     keys = [key for key in asked if key.startswith(f"{name}.")]
     return {key.removeprefix(f"{name}."): asked.pop(key) for key in keys}
 
 
 def _distinct(requests: Iterable[Any]) -> tuple[Any, ...]:
-    """Return each thing once: for the user rather than for a project, but with the last of several values."""
+    """Return each request once: the user's before a project's, but the last value of a variable."""
     found: dict[object, Any] = {}
     for request in requests:
         subject = _subject(request)
@@ -125,7 +126,7 @@ def _check_words(agent: AgentKind, words: tuple[str, ...]) -> None:
 
 
 def _undo(asked: dict[str, Any], program: Program) -> UndoRequest | None:
-    """Return what a snapshot keeps: of sessions of an agent, and of a command or a shell where that is asked for."""
+    """Return what a snapshot keeps; a command or a shell gets one only if `undo_keep` was set."""
     if program != "client" and "keep" not in asked:
         return None
     excluded = (*UNKEPT, *asked.pop("excluded", ()))
@@ -134,31 +135,28 @@ def _undo(asked: dict[str, Any], program: Program) -> UndoRequest | None:
 
 
 def _check_network(settings: Settings, policy: Policy) -> None:
-    """Refuse what means nothing in this tier; addresses and domains in files wait for theirs."""
+    """Refuse flags without effect in this tier; addresses and domains in files are for other tiers."""
     tier = policy.tier
     for given in (*settings.all("allow_host_port"), *settings.all("publish")):
         if tier.shared:
-            raise ClaudeboxError(
-                f"`{given.origin}` means nothing in tier `{tier.name}`: host and sandbox share all ports there",
-                hint="remove it, or choose `--network inet`, `allow` or `none`",
-            )
+            hint = "remove it, or choose `--network inet`, `allow` or `none`"
+            raise _no_effect(given, tier, "host and sandbox share all ports", hint)
         if tier.listed and int(given.value) in RESERVED_PORTS:
-            raise ClaudeboxError(
-                f"`{given.origin}`: port {given.value} inside is claudebox's own in tier `{tier.name}`"
-            )
+            raise parsers.refusal(given, f"port {given.value} inside is claudebox's own in tier `{tier.name}`")
     for port in policy.host_ports:
         if port in policy.published:
-            raise ClaudeboxError(
-                f"port {port} cannot be both the host's and the sandbox's", hint="publish another port"
-            )
+            problem = f"port {port} cannot be both the host's and the sandbox's"
+            raise ClaudeboxError(problem, hint="publish another port")
     for given in settings.all("allow_address"):
         if given.origin.startswith("-") and not (tier.uplink or tier.listed):
-            raise ClaudeboxError(
-                f"`{given.origin}` means nothing in tier `{tier.name}`: {tier.closed}", hint="add `--network inet`"
-            )
+            raise _no_effect(given, tier, tier.closed, "add `--network inet`")
     for given in settings.all("allow_domain"):
         if given.origin.startswith("-") and not tier.listed:
-            raise ClaudeboxError(f"`{given.origin}` means nothing in tier `{tier.name}`", hint="add `--network allow`")
+            raise _no_effect(given, tier, "no domains are listed", "add `--network allow`")
+
+
+def _no_effect(given: Given, tier: Tier, why: str, hint: str) -> ClaudeboxError:
+    return ClaudeboxError(f"`{given.origin}` has no effect with `--network {tier.name}`: {why}", hint=hint)
 
 
 def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
@@ -167,16 +165,22 @@ def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
         return ()
     from claudebox.settings import domains as settings_domains
 
-    groups: dict[str, tuple[str, ...]] = {}
-    for given in settings.all("domains"):
-        group, _, host = given.value.partition("=")
-        groups[group] = (*groups.get(group, ()), host)
+    groups = read_groups(settings)
     found = (
         NameRequest(str(domain), origin, given.untrusted)
         for given in wanted
         for domain, origin in settings_domains.expand(((given.value, given.origin),), groups)
     )
     return _distinct(found)
+
+
+def read_groups(settings: Settings) -> dict[str, tuple[str, ...]]:
+    """Return the user's own groups of domains."""
+    groups: dict[str, tuple[str, ...]] = {}
+    for given in settings.all("domains"):
+        group, _, host = given.value.partition("=")
+        groups[group] = (*groups.get(group, ()), host)
+    return groups
 
 
 def _check_kept_names(settings: Settings, names: tuple[str, ...]) -> None:

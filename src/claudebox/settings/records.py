@@ -1,4 +1,4 @@
-"""What can be asked for and what was, as plain values: a row of the table of settings, `Policy` and its requests."""
+"""A row of the table of settings; `Policy` and its requests."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Field(Value):
     choices: tuple[str, ...] = ()
     default: str | None = None  # None: it must be given
     example: str = ""
-    many: bool = False  # an array of strings, which is handed on with line ends between them
-    spaced: bool = False  # and whose strings may hold spaces
+    many: bool = False  # an array of strings, joined by line feeds
+    spaced: bool = False  # whose strings may contain spaces
 
 
 class Setting(Value):
@@ -46,7 +46,7 @@ class Setting(Value):
     metavar: str = ""
     choices: tuple[str, ...] = ()
     default: str = ""
-    former: tuple[tuple[str, str], ...] = ()  # choices of earlier versions, and what is now
+    former: tuple[tuple[str, str], ...] = ()  # choices of earlier versions, and what replaces them
     variable: str = ""  # an environment variable of the host that sets it, comma-separated for lists
     runs: str = ""  # a verb: the module whose `run(flags, environ)` does it; two verbs contradict each other
     in_files: Files = "none"  # `user`: only in files of the user; `profile`: in profiles; `project`: everywhere
@@ -56,19 +56,18 @@ class Setting(Value):
     parse: Callable[[Given], object] | None = None  # checks a value and returns its meaning; None: the word itself
     field: str = ""  # of `Policy`, `limits.seconds` for one in a record; several rows may fill a field that is a list
     needs: tuple[str, ...] = ()  # flags, of which one must be there, too
-    # A project file may tighten without approval. `widest`: the end of `choices` that gives most; without it every
-    # change of the choice needs approval. `effect`: what any other setting does when it is given.
+    # A project file may tighten without approval. `widest`: the end of `choices` that permits most; without it every
+    # change needs approval. `effect`: what any other setting does when it is given.
     widest: Literal["first", "last", ""] = ""
     effect: Literal["widens", "tightens"] = "widens"
 
     @property
     def file_key(self) -> str:
-        """Return what it is called in files."""
         return self.name or self.key
 
     @property
     def grows(self) -> bool:
-        """Return whether layers add to it, rather than replace it."""
+        """Return whether layers add to it instead of replacing it."""
         return self.shape in ("list", "rows", "table", "groups")
 
 
@@ -119,12 +118,12 @@ class GitCredential(Value):
 
 
 def named(place: tuple[str, int]) -> str:
-    """Return a host with its port, as a user would write it who means HTTPS."""
+    """Return a host with its port, if that is not the one of HTTPS."""
     return place[0] if place[1] == 443 else f"{place[0]}:{place[1]}"
 
 
 class SecretRequest(Value):
-    """A variable whose value stays outside: the broker holds it, and a placeholder stands for it inside."""
+    """A variable whose value stays outside, with the broker; inside it is a placeholder."""
 
     _unprinted = ("value",)
     env: str
@@ -163,13 +162,13 @@ class LimitRequest(Value):
     cpus: int = 0  # hundredths of a processor
 
     def controllers(self, uid: int) -> tuple[str, ...]:
-        """Return what the kernel enforces this with; of root it counts no processes otherwise."""
+        """Return the cgroup controllers that these limits need; RLIMIT_NPROC does not bind root."""
         rows = (("cpu", self.cpus), ("memory", self.memory), ("pids", self.processes if uid == 0 else 0))
         return tuple(name for name, value in rows if value)
 
 
 class Policy(Value):
-    """What a user wants, checked as far as that goes without looking at the machine."""
+    """What a user wants."""
 
     program: Program
     words: tuple[str, ...] = ()
@@ -230,7 +229,7 @@ class Policy(Value):
 
     @property
     def brokered(self) -> bool:
-        """Return whether a credential for the model stays outside: unless the user says otherwise, or names one."""
+        """Return whether a credential for the model stays outside."""
         named = {request.name for request in self.names if not request.untrusted}
         named |= {constant.name for constant in self.constants if not constant.untrusted}
         named.intersection_update(self.agent.upstream.credentials)
