@@ -1,7 +1,6 @@
-"""What a company's network asks of programs: authorities beside those of the system, and git's proxy.
+"""What the host's network asks of programs: certificate authorities of a company, and HTTP proxies.
 
-Programs are told by a dozen variables whom to trust, git by its configuration too. Certificates are all that is taken
-from the files that these name.
+Authorities are named by a dozen variables and by git's configuration; only certificates are taken from these files.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 
 
 class CompanyNetwork(Value):
-    """What was found; where nothing was asked for there is none."""
+    """Authorities and proxy that were named for single programs."""
 
-    bundle: bytes = b""  # certificates that all programs trust, where those are not just the system's own
+    bundle: bytes = b""  # for all programs: the system's certificates and the named ones, if there are new ones
     sources: tuple[str, ...] = ()  # variables and keys that name authorities
     problems: tuple[str, ...] = ()
     git_proxy: str = ""
-    named: bytes = b""  # certificates for programs that have the usual ones themselves
-    told: tuple[str, ...] = ()  # variables of programs that are to use all of the bundle
-    upstream: bytes = b""  # as `bundle`, without what lies where an agent can write: the broker's
+    named: bytes = b""  # for programs that bring the usual certificates themselves
+    told: tuple[str, ...] = ()  # variables that are to name the bundle
+    upstream: bytes = b""  # for the broker: as `bundle`, without files that an agent can write
 
 
 def read_company(
     environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str, workdir: str = ""
 ) -> CompanyNetwork | None:
-    """Read everything that is named; `bundle` is the system's own file of authorities, which is inside anyway."""
+    """Read every file of authorities that is named; `bundle` is the system's, which is inside anyway."""
     git = {(name, key): value for section, name, key, value in rows if section == "http"}
     git_proxy = git.get(("", "proxy"), "")
     known: dict[bytes, None] = {}
@@ -61,7 +60,7 @@ def read_company(
         texts = [text for text, _ in _certificates(_read(path))] if real else []
         found = {text: None for text in texts if text in system or _is_certificate(text)}
         if not found:
-            problems.append(f"{source} names {path}, in which there is no certificate that can be read")
+            problems.append(f"{source} names {path}, which holds no readable certificate")
             continue
         sources.append(source)
         known |= found
@@ -81,7 +80,7 @@ def read_company(
 
 
 def _named(environ: dict[str, str], home: str, git: dict[tuple[str, str], str]) -> Iterator[tuple[str, str, str]]:
-    """Yield who names which file, and by which variable the same is said."""
+    """Yield what names a file of authorities, the variable that means the same, and the path."""
     for name in ("SSL_CERT_FILE", *AUTHORITIES, *SAME_AUTHORITIES):
         if environ.get(name):
             yield name, SAME_AUTHORITIES.get(name, name), environ[name]
@@ -94,7 +93,7 @@ def _named(environ: dict[str, str], home: str, git: dict[tuple[str, str], str]) 
 
 
 def _read(path: str) -> bytes:
-    """Return the content of a file, or of all files of a directory, in which each mostly has two names."""
+    """Return the content of a file, or of all files of a directory, where most have a second name (a hash)."""
     if not os.path.isdir(path):
         return read_small(path, limit=_LIMIT, follow=True) or b""
     files: dict[tuple[int, int], str] = {}
@@ -108,7 +107,7 @@ def _read(path: str) -> bytes:
 
 
 def _certificates(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield what stands for certificates, in one spelling and as it is; a key or a comment beside them is left out."""
+    """Yield each certificate, its base64 text without blanks and the block as it is; keys and comments are left out."""
     for part in content.split(_BEGIN)[1:]:
         body, end, _ = part.partition(_END)
         if end:
@@ -116,7 +115,6 @@ def _certificates(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _spell(texts: Iterable[bytes]) -> bytes:
-    """Return a file of certificates."""
     parts = []
     for text in texts:
         lines = b"".join(text[at : at + 64] + b"\n" for at in range(0, len(text), 64))
@@ -125,7 +123,7 @@ def _spell(texts: Iterable[bytes]) -> bytes:
 
 
 def _is_certificate(text: bytes) -> bool:
-    """Return whether this is one sequence in DER of a certificate's size, which a key's or a token's text is not."""
+    """Return whether this is a single DER sequence of a certificate's size, which the text of a key or token is not."""
     import binascii
 
     try:
@@ -136,7 +134,7 @@ def _is_certificate(text: bytes) -> bool:
     return data[0:1] == b"\x30" and 2 < start < 5 and int.from_bytes(data[2:start], "big") == len(data) - start
 
 
-# The HTTP proxy by which this machine gets out: the one reader of HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY.
+# The HTTP proxy of the host: the one reader of HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY.
 
 
 _PORTS = {"http": 80, "https": 443}
@@ -151,16 +149,16 @@ class HostProxy(Value):
     _unprinted = ("login",)
     host: str
     port: int
-    tls: bool = False  # it is spoken to over TLS itself
+    tls: bool = False  # the connection to the proxy is TLS itself
     login: str = ""  # `user:password`
-    bypass: tuple[str, ...] = ()  # NO_PROXY: these are reached directly
+    bypass: tuple[str, ...] = ()  # NO_PROXY
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def authorization(self) -> bytes:
-        """Return the header that logs in, or nothing."""
+        """Return the value of Proxy-Authorization, or nothing."""
         if not self.login:
             return b""
         import binascii
@@ -168,7 +166,7 @@ class HostProxy(Value):
         return b"Basic " + binascii.b2a_base64(self.login.encode("utf-8", "surrogateescape"), newline=False)
 
     def serves(self, host: str, port: int = 443) -> bool:
-        """Return whether a host is reached through it: not this machine itself, and not what NO_PROXY names."""
+        """Return whether a host is reached through it: neither this machine nor what NO_PROXY names."""
         host = host.lower().rstrip(".")
         if host in ("localhost", "::1") or host.endswith(".localhost") or _is_loopback(host):
             return False
@@ -176,7 +174,7 @@ class HostProxy(Value):
 
 
 def has_login(value: str) -> bool:
-    """Return whether an address has a name or a password in it."""
+    """Return whether the URL of a proxy has a user name or a password in it."""
     rest = value.strip().partition("://")[2] or value.strip()
     for end in "/?#":
         rest = rest.partition(end)[0]
@@ -186,7 +184,7 @@ def has_login(value: str) -> bool:
 def find_proxy(environ: Mapping[str, str], scheme: str = "https") -> tuple[HostProxy | None, str]:
     """Return the proxy for requests of a scheme, and what is wrong with the one that the environment names.
 
-    Spellings in lower case come first, as in curl, git, Python and the client; an empty one counts for nothing.
+    Lower case comes first, as in curl, git, Python and the client; empty variables are ignored.
     """
     spellings = (f"{scheme}_proxy", f"{scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
     variable = next((name for name in spellings if environ.get(name, "").strip()), "")
@@ -223,7 +221,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _decoded(text: str) -> str:
-    """Return a login without its percent signs."""
+    """Return a login with its percent escapes decoded."""
     first, *parts = text.encode("utf-8", "surrogateescape").split(b"%")
     for part in parts:
         code = part[:2].decode("latin-1")
@@ -232,15 +230,14 @@ def _decoded(text: str) -> str:
     return first.decode("utf-8", "surrogateescape")
 
 
-# TLS from the host to servers: verified with the authorities that this machine trusts, alike with every Python.
+# TLS from the host to servers.
 
 
 def make_context(trust: Trust) -> ssl.SSLContext:
-    """Return the settings for a client that speaks HTTP/1.1.
+    """Return the TLS context of an HTTP/1.1 client, with the same verification in every version of Python.
 
-    Python 3.13 began to refuse authorities that do not follow RFC 5280 to the letter, as those of many companies do
-    not, and to accept an intermediate authority that was named as trusted. Whom a machine trusts must not depend on
-    the version of Python: the letter does not count, who was named does, as in other clients.
+    Python 3.13 began to refuse authorities that violate RFC 5280, as those of many companies do, and to accept a
+    trusted intermediate authority. We accept both, as other clients do.
     """
     import ssl
 

@@ -1,4 +1,4 @@
-"""What connects a sandbox with anything else, as plain values: `Link` and `Broker` of a plan."""
+"""What connects a sandbox with anything else: `Link` and `Broker` of a plan, and how a broker is sent its part."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Barred(Value):
 
     prefix: str
     reason: str
-    always: bool = False  # whatever a user opens
+    always: bool = False  # even if a user opens it
 
 
 class OpenedAddress(Value):
-    """An address or a network that a user opened, and what asked for it."""
+    """An address or a network that a user opened."""
 
     prefix: str
     port: int  # 0: every port
@@ -32,11 +32,11 @@ class OpenedAddress(Value):
 
 
 class Ranges(Value):
-    """Which addresses are closed, whoever asks: by the netns holder in tier `inet`, by the broker in tier `allow`."""
+    """Which addresses are closed: enforced by the netns holder in tier `inet`, by the broker in tier `allow`."""
 
-    barred: tuple[Barred, ...] = ()  # besides these, every address of the host itself, followed while it runs
-    open6: tuple[str, ...] = ()  # over IPv6, only these prefixes are open, without what is barred
-    opened: tuple[OpenedAddress, ...] = ()  # in spite of that, but neither what is always barred nor the host itself
+    barred: tuple[Barred, ...] = ()  # and every address of the host itself, followed while the sandbox runs
+    open6: tuple[str, ...] = ()  # over IPv6, only these prefixes are open, except what is barred
+    opened: tuple[OpenedAddress, ...] = ()  # in spite of `barred`, but not what is always barred nor the host itself
 
 
 class Served(Value):
@@ -46,24 +46,24 @@ class Served(Value):
     kind: Literal["stream", "datagram"]
     port: int
     address: str = "127.0.0.1"
-    redirected: bool = False  # of use only where the kernel leads programs to the broker
+    redirected: bool = False  # needs a kernel that redirects connections to it
 
 
 class Link(Value):
-    """What connects the sandbox's own network with anything else."""
+    """What connects the sandbox's own network."""
 
-    program: Uplink = ""  # carries packets to the internet; nothing does in tier `none`
+    program: Uplink = ""  # carries packets to the internet, in tier `inet`
     path: str = ""
-    forwarder: str = ""  # the address inside at which names are asked for
+    forwarder: str = ""  # the DNS server inside
     ranges: Ranges = Ranges()  # closed by the netns holder
     host_ports: tuple[int, ...] = ()  # of the host's loopback, reachable inside
     published: tuple[int, ...] = ()  # of the sandbox's loopback, reachable on the host's
     served: tuple[Served, ...] = ()  # at the sandbox's loopback, answered by the broker
-    redirect: str = ""  # the one of them to which the kernel leads programs that know no proxy
+    redirect: str = ""  # the name of the one to which connections of programs without a proxy are redirected
 
 
 class Endpoint(Value):
-    """Where the model is asked."""
+    """The model API."""
 
     scheme: str
     host: str
@@ -77,19 +77,19 @@ class Endpoint(Value):
 
 
 class Trust(Value):
-    """Which certificates the broker believes towards the model, as files of the host."""
+    """The certificates that the broker trusts for the model API, as files of the host."""
 
     bundle: str = ""
     directory: str = ""
     extra: str = ""
     _unprinted = ("passphrase",)
-    certificate: str = ""  # of our own, for servers that ask for one
+    certificate: str = ""  # of the client, for servers that ask for one
     key: str = ""
     passphrase: str = ""  # of that key
 
 
 class Budget(Value):
-    """What a session may spend on the model; 0: as much as it wants."""
+    """What a session may spend on the model; 0: no limit."""
 
     dollars: int = 0  # in millionths
     tokens: int = 0
@@ -101,81 +101,79 @@ class Budget(Value):
 
 
 class ApiConfig(Value):
-    """What the broker does for the model API: the credential that it holds, and where it is sent."""
+    """The broker's service for the model API: the credential that it holds, and where it is sent."""
 
     _unprinted = ("credentials", "headers")
     endpoint: Endpoint
     placeholder: str
     credentials: tuple[tuple[str, str], ...] = ()  # variable and value; never printed
-    headers: tuple[tuple[str, str], ...] = ()  # that the user wants on every request; never printed
-    login: str = ""  # or the file of a login
+    headers: tuple[tuple[str, str], ...] = ()  # for every request; never printed
+    login: str = ""  # or the credentials file of a login
     login_owner: str = ""
     trust: Trust = Trust()
-    proxy: HostProxy | None = None  # of this machine, towards the endpoint
+    proxy: HostProxy | None = None  # towards the endpoint
     budget: Budget | None = None
-    login_proxy: HostProxy | None = None  # of this machine, towards those who renew the login
+    login_proxy: HostProxy | None = None  # towards the server that renews the login
 
 
 class AllowedDomain(Value):
-    """A name that the proxy leads to, or all names beneath one."""
+    """A name that the proxy connects to, or all names beneath one."""
 
     name: str
     origin: str
 
 
 class ProxyConfig(Value):
-    """What the broker's proxy does: it leads to these domains (tier `allow`), or to the proxy of this machine."""
+    """The broker's proxy: to listed domains (tier `allow`), or to the proxy of the host."""
 
     _unprinted = ("password",)
     domains: tuple[AllowedDomain, ...]
-    ranges: Ranges = Ranges()  # closed, whatever a name resolves to
-    proxy: HostProxy | None = None  # of this machine, which resolves the names then
+    ranges: Ranges = Ranges()  # closed, also for listed names
+    proxy: HostProxy | None = None  # of the host, which then resolves the names
     reach: Literal["listed", "internet", "everything"] = "listed"
-    password: str = (
-        ""  # of the entrance on this machine's loopback, where other users could come too; made at the launch
-    )
+    password: str = ""  # of the entrance on the host's loopback, which other users can reach; made at the launch
 
 
 class InjectConfig(Value):
-    """What the broker does with `[[secrets]]`."""
+    """The broker's service for `[[secrets]]`."""
 
     _unprinted = ("environ",)
     secrets: tuple[SecretRequest, ...]
-    bundle: str = ""  # the authorities of the host
+    bundle: str = ""  # file of the host's certificate authorities
     authorities: bytes = b""  # or these, with those of a company
-    inside: bytes = b""  # those that programs inside trust, if they are others
-    named: bytes = b""  # only what was named of them, for programs that have authorities of their own
+    inside: bytes = b""  # those that programs inside trust, if different
+    named: bytes = b""  # the named ones alone, for programs that bring the usual ones
     ranges: Ranges = Ranges()
     proxy: HostProxy | None = None  # of this machine
     listeners: tuple[tuple[str, str, int], ...] = ()  # name of the listener inside, host and port that it stands for
-    passages: tuple[tuple[str, str, int], ...] = ()  # the same for ports where nothing is put in
-    environ: tuple[tuple[str, str], ...] = ()  # of this machine, for commands that print a value
+    passages: tuple[tuple[str, str, int], ...] = ()  # the same for ports where nothing is injected
+    environ: tuple[tuple[str, str], ...] = ()  # of the host, for `command:` sources
     home: str = ""
     workdir: str = ""
 
 
 class Broker(Value):
-    """The process beside a sandbox that holds what must not enter it; a service that is None is not started."""
+    """The process that holds credentials; a service that is None is not started."""
 
     model_api: ApiConfig | None = None
     proxy: ProxyConfig | None = None
     inject: InjectConfig | None = None
     libraries: tuple[str, ...] = ()  # directories that it imports from
-    sockets: tuple[str, ...] = ()  # that programs inside connect to, each bound by a mount of kind `socket`
-    awaited: bool = False  # nothing starts before it says that it is ready
+    sockets: tuple[str, ...] = ()  # that programs inside connect to, each mounted with kind `socket`
+    awaited: bool = False  # the sandbox starts only when it is ready
 
     @property
     def services(self) -> tuple[tuple[str, ApiConfig | ProxyConfig | InjectConfig], ...]:
-        """Return the services that are started, by name, with what each is handed."""
+        """Return the services that are started, with their configuration."""
         rows = (("model_api", self.model_api), ("proxy", self.proxy), ("inject", self.inject))
         return tuple((name, config) for name, config in rows if config is not None)
 
 
-# What the launcher and the broker say to each other: a few words on a socket, and the services as plain data.
+# The protocol between launcher and broker: a few words on a socket, and the services as plain data.
 
 
 READY, FAILED, LISTENERS, TOTALS = b"ready", b"failed ", b"listeners ", b"totals "
-CONTROL = "control"  # the name of the socket by which the user, outside, lets domains in
+CONTROL = "control"  # the name of the socket by which `--allow-domain --now` adds domains
 _TYPES: dict[str, type[Value]] = {
     kind.__name__: kind
     for kind in (
@@ -186,13 +184,13 @@ _TYPES: dict[str, type[Value]] = {
 
 
 def pack(message: object) -> bytes:
-    """Return the bytes that carry a message: values become their fields, under the name of their type."""
+    """Return a message as bytes: values become their fields, under the name of their type."""
     return marshal.dumps(_plain(message))
 
 
 def unpack(data: bytes) -> Any:
-    """Return the message again, with the very values that were packed; only the launcher can have written it."""
-    return _values(marshal.loads(data))  # noqa: S302 - the launcher wrote it, and nobody else could
+    """Return a message that was packed; only the launcher can have written it."""
+    return _values(marshal.loads(data))  # noqa: S302 - written by the launcher
 
 
 def _plain(part: object) -> Any:

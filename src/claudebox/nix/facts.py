@@ -32,7 +32,8 @@ def read_nix(policy: Policy, environ: dict[str, str], *, home: str, path: tuple[
     if not os.path.isdir(location.store):
         return None
     program = find_program(path, home)
-    daemon = Daemon(problem=location.problem or "the program `nix` was not found")
+    problem = location.problem or "the program `nix` was not found"
+    daemon = Daemon(client=_version_in_store(location.inside(program)), problem=problem)
     asked = policy.nix != "off" and (policy.nix != "auto" or policy.tier.shared)  # else the answer changes nothing
     if program and not location.problem and asked:
         daemon = read_daemon(location, program, environ)

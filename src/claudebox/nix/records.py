@@ -1,4 +1,4 @@
-"""What is known about Nix on a machine, as plain values."""
+"""Nix on a machine, as plain values."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ RELAY_PREFIX = "claudebox-relay-"  # of the directory of a relay
 
 
 class Location(Value):
-    """The places, and why the daemon cannot be used from here if that shows already."""
+    """Where store and socket are, and why the daemon cannot be used, if that is known already."""
 
-    store: str = STORE  # on the host; it is called /nix/store inside in any case
-    root: str = ""  # what stands in front of /nix/store
+    store: str = STORE  # on the host; inside it is always /nix/store
+    root: str = ""  # the directory above /nix/store
     socket: str = f"{STATE}/daemon-socket/socket"
     problem: str = ""
     remedy: str = ""
 
     @property
     def remote(self) -> str:
-        """Return what programs of the host find the daemon by."""
+        """Return NIX_REMOTE for programs of the host."""
         return f"unix://{self.socket}?root={_escaped(self.root)}" if self.root else f"unix://{self.socket}"
 
     def inside(self, path: str) -> str:
-        """Return what a file of the store is called, if the path is one of the host's."""
+        """Return the path inside of a file in the store, or nothing if it is elsewhere."""
         return STORE + path[len(self.store) :] if path.startswith(f"{self.store}/") else ""
 
 
 class Daemon(Value):
-    """What is known."""
+    """What is known of the daemon."""
 
     version: str = ""  # of the daemon
-    client: str = ""  # of the program `nix`
+    client: str = ""  # version of the program `nix`
     trusted: Trust = "unknown"
     sandbox: str = "unknown"  # of builders: true, false, relaxed
     problem: str = ""  # why it is not known
 
     @property
     def relay(self) -> bool:
-        """Return whether this Nix can stand in front of the daemon and trust nobody (`--force-untrusted`)."""
+        """Return whether this Nix can be a relay (`nix daemon --force-untrusted`)."""
         return number(self.client) >= (2, 18)
 
 
 def number(version: str) -> tuple[int, ...]:
-    """Return 2.26.3 as (2, 26, 3); what follows a number in a word is left out."""
+    """Return 2.26.3pre1 as (2, 26, 3)."""
     parts = []
     for word in version.split(".")[:3]:
         digits = word[: len(word) - len(word.lstrip("0123456789"))]
@@ -62,24 +62,24 @@ def number(version: str) -> tuple[int, ...]:
 
 
 class Packages(Value):
-    """What is known of the packages that were asked for, without building any."""
+    """The packages that were asked for, as they were resolved before."""
 
     key: str  # of their directory in ~/.claudebox/nix
-    path: tuple[str, ...] | None = None  # their directories of programs, if they were there before and still are
-    fresh: bool = False  # and nothing newer need be looked for
+    path: tuple[str, ...] | None = None  # their directories of programs, if all are still in the store
+    fresh: bool = False  # and need not be resolved again
 
 
 class Nix(Value):
-    """The facts."""
+    """Nix on this machine."""
 
     location: Location = Location()
     program: str = ""  # `nix` of the host
     daemon: Daemon = Daemon()
-    path: tuple[str, ...] = ()  # where its programs are inside, if they are in the store
+    path: tuple[str, ...] = ()  # directories of its programs inside
     nixpkgs: str = ""  # the package set, as a flake reference
     packages: Packages | None = None  # those that were asked for
-    directory: str = ""  # of the socket of a relay, should there be one
-    shell: str = ""  # what the project's dev shell is made of: flake.nix or shell.nix
+    directory: str = ""  # for the socket of a relay
+    shell: str = ""  # file of the project's dev shell: flake.nix or shell.nix
 
 
 def _escaped(text: str) -> str:

@@ -1,9 +1,8 @@
-"""A sidecar of one session: a Nix daemon of our own in front of the real one, which trusts nobody (G01).
+"""The Nix relay: a daemon of our own, for one session, in front of the real one, that trusts nobody (G01).
 
-It runs as the user, whom the real daemon trusts, and speaks to it for the sandbox; so it is what an attacker would
-attack next. It gets a sandbox of its own, with the filter of system calls, and without network, homes or anything to
-write to but the directory of its socket. It knows no configuration, which the daemon would obey; and builds that go
-through it have a sandbox, whatever the daemon's configuration says.
+It runs as the user, whom the real daemon trusts, so it is itself worth attacking. It has a sandbox of its own, with the
+system call filter and without network, homes or anything to write to but the directory of its socket. It has no
+configuration, because the daemon would obey it; and builds through it are sandboxed whatever the daemon's says.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 _PATIENCE = 15.0
 _LAST_WORDS = 4096
 _SECCOMP_DESCRIPTOR = 9
-_COVERED = ("/home", "/root", "/run", "/tmp", "/var/tmp")
-_YOUNG = 60.0  # seconds in which a relay may not answer yet
+_HIDDEN = ("/home", "/root", "/run", "/tmp", "/var/tmp")
+_YOUNG = 60.0  # seconds that a relay has to start
 _HINT = "run `claudebox --check`; `--nix off` does without the daemon"
-# `substitute`: in a network of its own Nix would take itself for offline, and tell the daemon to download nothing.
+# `substitute`: without a network of its own Nix takes itself for offline, and tells the daemon not to download.
 _CONFIG = """\
 extra-experimental-features = nix-command daemon-trust-override
 sandbox = true
@@ -42,7 +41,7 @@ substitute = true
 
 
 class NixRelaySidecar(Sidecar):
-    """The process, from before the sandbox starts until it has ended."""
+    """The relay of one session."""
 
     def __init__(self, relay: NixRelay, seccomp: bytes) -> None:
         self._relay = relay
@@ -52,8 +51,8 @@ class NixRelaySidecar(Sidecar):
         self._notes: tuple[str, ...] = ()
 
     def listen(self) -> None:
-        """Make the directory that is bound into the sandbox, before anything is in it."""
-        _clear(os.path.dirname(self._relay.directory))
+        """Make the directory that is mounted into the sandbox."""
+        _remove_stale(os.path.dirname(self._relay.directory))
         try:
             os.mkdir(self._relay.directory, 0o700)
         except OSError as error:
@@ -64,7 +63,7 @@ class NixRelaySidecar(Sidecar):
         return f"{self._relay.directory}/socket"
 
     def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Start the daemon, which puts its socket there."""
+        """Start the daemon, which makes its socket in that directory."""
         self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         rules = syscalls.memory_file(self._seccomp)
         self._child = process.spawn(
@@ -73,8 +72,8 @@ class NixRelaySidecar(Sidecar):
         os.close(words)
         os.close(rules)
 
-    def attach(self, payload: int) -> None:  # noqa: ARG002 - a sidecar is told; this one has nothing to do with it
-        """Wait until it answers, and hear from itself that it trusts nobody."""
+    def attach(self, payload: int) -> None:  # noqa: ARG002
+        """Wait until it answers and says that it trusts nobody; raise otherwise."""
         ended = os.pidfd_open(self._child)
         limit = time.monotonic() + _PATIENCE
         with Closing(ended):
@@ -101,12 +100,12 @@ class NixRelaySidecar(Sidecar):
         return f": {lines[-1]}" if lines else ""
 
     def tend(self) -> None:
-        """Notice its end; the sandbox goes on without Nix."""
+        """Note if it has ended; the sandbox goes on without Nix."""
         if self._child and process.poll(self._child) is not None:
             self._notes = (f"the relay to the Nix daemon ended during the session{self._said()}",)
 
     def finish(self) -> tuple[str, ...]:
-        """End it, and everything that it started: its sandbox ends with its first process."""
+        """End it and its sandbox."""
         self.tend()
         if self._child:
             process.end(self._child)
@@ -137,8 +136,8 @@ def _remove(directory: str) -> None:
             continue
 
 
-def _clear(parent: str) -> None:
-    """Remove what launchers have left that were killed."""
+def _remove_stale(parent: str) -> None:
+    """Remove the directories of relays whose launchers were killed."""
     with os.scandir(parent) as entries:
         for entry in entries:
             if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
@@ -150,13 +149,10 @@ def _clear(parent: str) -> None:
 
 
 def command(relay: NixRelay, seccomp: int) -> tuple[str, ...]:
-    """Return the words that start it in its sandbox: all programs, and nothing of the places where people have things.
-
-    Sockets of agents, terminals and the desktop are in these places too.
-    """
-    places = dict.fromkeys((*_COVERED, relay.home))
-    covered = [path for path in places if os.path.isdir(path) and not relay.program.startswith(f"{path}/")]
-    empty = (word for path in covered for word in ("--tmpfs", path))
+    """Return its command line, in a sandbox without homes and runtime directories, thus without sockets."""
+    places = dict.fromkeys((*_HIDDEN, relay.home))
+    hidden = [path for path in places if os.path.isdir(path) and not relay.program.startswith(f"{path}/")]
+    empty = (word for path in hidden for word in ("--tmpfs", path))
     needed = (word for path in relay.needed for word in ("--ro-bind", path, path))
     return (
         relay.bwrap, "--die-with-parent", "--new-session",
@@ -168,10 +164,7 @@ def command(relay: NixRelay, seccomp: int) -> tuple[str, ...]:
 
 
 def environ(relay: NixRelay) -> dict[str, str]:
-    """Return its environment: where to listen, whom to ask, and no configuration but ours.
-
-    What it knew, of the user's or the machine's, it would tell the daemon, which obeys; the daemon has its own.
-    """
+    """Return its environment: where to listen, whom to ask, and no configuration but ours, for the daemon obeys it."""
     nowhere = ("HOME", "NIX_CONF_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
     return {
         **dict.fromkeys(nowhere, "/nonexistent"),
