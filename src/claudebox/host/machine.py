@@ -12,7 +12,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, mode_of, read_small, real_path
 from claudebox.base.records import Value
 from claudebox.host import bubblewrap, programs
-from claudebox.host.records import Machine, Submount, System
+from claudebox.host.records import Machine, Submount, System, ancestors
 from claudebox.tables import paths as tables_paths
 
 TYPE_CHECKING = False
@@ -251,13 +251,9 @@ def find_group(uid: int, path: Sequence[str], wanted: Sequence[str] = CONTROLLER
     if lacking:
         names = " and ".join(lacking)
         return ControlGroup(problem=f"the controller {names} is not in control groups of version 2 here")
-    place = os.path.normpath(f"{mount}/{own}")
-    while place.startswith(mount):
-        if _can_hold(place, wanted, top=place == mount):
+    for place in ancestors(os.path.normpath(f"{mount}/{own}")):
+        if place.startswith(mount) and _can_hold(place, wanted, top=place == mount):
             return ControlGroup("direct", place, mount, "")
-        if place == mount:
-            break
-        place = os.path.dirname(place)
     return _find_manager(uid, path, mount, wanted)
 
 

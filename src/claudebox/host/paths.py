@@ -7,7 +7,7 @@ import stat
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, mode_of, real_path
-from claudebox.host.records import Barrier, Destination, Held, Hidden, KnownPlaces, PathFact
+from claudebox.host.records import Barrier, Destination, Held, Hidden, KnownPlaces, PathFact, ancestors, between
 from claudebox.tables import paths as tables_paths
 
 TYPE_CHECKING = False
@@ -156,17 +156,9 @@ def present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]:
 
 def look_in(dests: Iterable[str], directories: Iterable[str]) -> dict[str, Destination]:
     """Return what stands at those destinations that lie in one of these directories."""
-    within = {path.rstrip("/") for path in directories}
-    places: dict[str, bool] = {}
+    within = {path.rstrip("/") or "/" for path in directories}
     seen: dict[str, int] = {}
-    found = {}
-    for dest in dests:
-        parent = dest[: dest.rfind("/")]
-        if parent not in places:  # a thousand mounts mostly share what is above them
-            places[parent] = any(path in within for path in climb(parent))
-        if places[parent]:
-            found[dest] = destination(dest, seen)
-    return found
+    return {dest: destination(dest, seen) for dest in dests if not within.isdisjoint(ancestors(dest)[1:])}
 
 
 def destination(dest: str, seen: dict[str, int]) -> Destination:
@@ -196,15 +188,6 @@ def searchable(sources: Iterable[PathFact], places: KnownPlaces) -> list[str]:
         and fact.lineage[0] not in around
         and (barred.isdisjoint(fact.lineage) or not fine.isdisjoint(fact.lineage))
     ]
-
-
-def climb(path: str) -> Iterator[str]:
-    """Yield a path and what is above it; the root is empty."""
-    path = path.rstrip("/")
-    yield path
-    while path:
-        path = path[: path.rfind("/")]
-        yield path
 
 
 def find_barrier(path: str) -> Barrier:
@@ -237,21 +220,14 @@ def _owner(uid: int) -> str:
 
 def above(paths: Iterable[str], workdir: str) -> Iterator[Held]:
     """Yield the directories between the project and these paths: who moves one of them moves what lies in it (C22)."""
-    inside = workdir.rstrip("/") + "/"
-    seen: set[str] = set()
-    for path in paths:
-        parent = os.path.dirname(path)
-        while parent.startswith(inside) and parent not in seen:
-            seen.add(parent)
-            if "/.git/" in f"{parent[len(inside) - 1 :]}/":  # mounts of their own, or not shown at all
-                parent = os.path.dirname(parent)
-                continue
-            try:
-                status = os.lstat(parent)
-            except OSError:
-                break
-            yield Held(parent, (status.st_dev, status.st_ino))
-            parent = os.path.dirname(parent)
+    for place in dict.fromkeys(place for path in paths for place in between(path, workdir)):
+        if "/.git/" in f"{place[len(workdir.rstrip('/')) :]}/":  # mounts of their own, or not shown at all
+            continue
+        try:
+            status = os.lstat(place)
+        except OSError:
+            continue
+        yield Held(place, (status.st_dev, status.st_ino))
 
 
 def find_spelling(path: str, workdir: PathFact) -> str:

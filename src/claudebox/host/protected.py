@@ -9,7 +9,7 @@ from claudebox.base import syscalls
 from claudebox.base.files import list_names, mode_of, read_small, real_path
 from claudebox.base.records import Value
 from claudebox.host.paths import above
-from claudebox.host.records import EmptySubmodule, Guarded, Held, PathFact
+from claudebox.host.records import EmptySubmodule, Guarded, Held, PathFact, between
 from claudebox.tables import paths as tables_paths
 from claudebox.tables.paths import OWN
 
@@ -255,7 +255,7 @@ def find_empty_submodules(workdir: str, repository: Repository | None, instance:
         if missing or (row.kind == "present" and row.path == path and _is_empty(path)):
             name = syscalls.sha256(os.fsencode(path))[:16]
             empty = (*empty, f"{path}/")
-            above = tuple(place for place in _above(workdir, path) if is_made(place) or not os.path.lexists(place))
+            above = tuple(place for place in between(path, workdir) if is_made(place) or not os.path.lexists(place))
             yield EmptySubmodule(path, name, missing or is_made(path), above)
 
 
@@ -266,16 +266,6 @@ def _is_empty(path: str) -> bool:
         return False
 
 
-def _above(workdir: str, path: str) -> list[str]:
-    """Return the directories between the project and a path, outermost first."""
-    found: list[str] = []
-    path = os.path.dirname(path)
-    while path.startswith(workdir.rstrip("/") + "/"):
-        found.insert(0, path)
-        path = os.path.dirname(path)
-    return found
-
-
 def held(workdir: str, repository: Repository | None, empty: tuple[EmptySubmodule, ...]) -> Iterator[Held]:
     """Yield the directories in the project that a directory of the sandbox's own is mounted in."""
     if repository is None or repository.directory is None:
@@ -283,7 +273,7 @@ def held(workdir: str, repository: Repository | None, empty: tuple[EmptySubmodul
     places = [repository.directory.path, *(nested.common_dir for nested in repository.nested)]
     missing = {path for row in empty for path in row.above}
     for place in (*places, *(row.path for row in empty)):
-        for path in _above(workdir, place):
+        for path in between(place, workdir):
             if path not in missing:
                 status = os.lstat(path)
                 yield Held(path, (status.st_dev, status.st_ino))

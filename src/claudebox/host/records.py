@@ -22,6 +22,21 @@ if TYPE_CHECKING:
     StubKind = Literal["directory", "file", "none"]
 
 
+def ancestors(path: str) -> tuple[str, ...]:
+    """Return an absolute path and every directory above it, `/` last."""
+    found = [path]
+    while path != "/":
+        path = path[: path.rfind("/")] or "/"
+        found.append(path)
+    return tuple(found)
+
+
+def between(path: str, top: str) -> tuple[str, ...]:
+    """Return the directories above a path that lie below another one, outermost first."""
+    inside = top.rstrip("/") + "/"
+    return tuple(place for place in reversed(ancestors(path)[1:]) if place.startswith(inside) and place != top)
+
+
 Identity = tuple[int, int]  # device and inode: what a path is, however it is spelled
 
 

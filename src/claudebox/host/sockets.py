@@ -17,8 +17,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, mode_of, read_small
 from claudebox.base.records import Value
 from claudebox.host.machine import mount_of
-from claudebox.host.paths import climb
-from claudebox.host.records import SocketSearch
+from claudebox.host.records import SocketSearch, ancestors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def find_sockets(
     """
     roots = [workdir, *sources]
     shown = [path for path in ("/usr", "/opt", f"{home}/.claudebox/drop") if os.path.isdir(path)]
-    tops = {root.rstrip("/") for root in roots}
+    tops = {root.rstrip("/") or "/" for root in roots}
     below = [row.place for row in mounts if _lies_in(row.place, tops)]
     searched = syscalls.sha256(os.fsencode("\0".join((*roots, *below))))[:16]
     known = set(os.fsdecode(read_small(f"{instance.directory}/{REMEMBERED}", limit=_LIMIT) or b"").split("\n"))
@@ -200,7 +199,7 @@ class _Mounts:
         devices = {self._device(root) for root in roots}
         if -1 in devices:
             return set()
-        tops = {root.rstrip("/") for root in roots}
+        tops = {root.rstrip("/") or "/" for root in roots}
         return devices | {row.device for row in self._rows if row.place in tops or _lies_in(row.place, tops)}
 
     def see(self, row: BoundSocket, place: str) -> Iterator[str]:
@@ -230,7 +229,7 @@ class _Mounts:
             own = os.lstat(path).st_dev
         except OSError:
             return -1
-        nearest = next((self._by_place[place or "/"] for place in climb(path) if (place or "/") in self._by_place), -1)
+        nearest = next((self._by_place[place] for place in ancestors(path) if place in self._by_place), -1)
         if nearest == os.major(own) << 20 | os.minor(own):
             return nearest  # as nearly always: nothing covers that mount, and its filesystem has no numbers of its own
         number = mount_of(path)
@@ -238,11 +237,7 @@ class _Mounts:
 
 
 def _lies_in(path: str, tops: set[str]) -> bool:
-    while path:
-        path = path[: path.rfind("/")]
-        if path in tops:
-            return True
-    return False
+    return not tops.isdisjoint(ancestors(path)[1:])
 
 
 def _below(path: str, top: str) -> str | None:

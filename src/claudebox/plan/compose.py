@@ -6,6 +6,7 @@ from claudebox.agent import plan as agent_plan
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import plan as git_plan
 from claudebox.host import bubblewrap
+from claudebox.host.records import ancestors
 from claudebox.network import plan as network_plan
 from claudebox.plan import bwrap, masking, mount_checks, sandbox_md, seccomp
 from claudebox.plan import environment as plan_environment
@@ -237,7 +238,8 @@ def _rows(policy: Policy, host: Host, held: str, extra: Extras) -> tuple[Mount, 
 def _check_taken(own: tuple[Mount, ...], asked: tuple[Mount, ...], host: Host) -> None:
     # A git directory may lie in what is asked for, and what is protected there.
     within = ("git", "protected", "pin")
-    taken = _upward(row.dest for row in own if row.role not in within or row.dest.startswith(f"{host.workdir.real}/"))
+    shown = (row.dest for row in own if row.role not in within or row.dest.startswith(f"{host.workdir.real}/"))
+    taken = {place for dest in shown for place in ancestors(dest)}
     for row in asked:
         # A writable one would win over /etc/passwd or ~/.gitconfig, and bwrap would create on the host what lies
         # beneath (C27).
@@ -246,22 +248,12 @@ def _check_taken(own: tuple[Mount, ...], asked: tuple[Mount, ...], host: Host) -
                 f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
             )
     files = {row.dest for row in own if row.kind in _FILES}
-    for parent in {row.dest[: row.dest.rfind("/")]: "" for row in asked}:
-        if found := files & _upward((parent or "/",)):
+    for row in asked:
+        if found := files.intersection(ancestors(row.dest)[1:]):
             raise ClaudeboxError(
                 f"nothing can be mounted in `{found.pop()}`, which is a file of claudebox's own",
                 hint="choose another destination with `SRC:DEST`",
             )
-
-
-def _upward(paths: Iterable[str]) -> set[str]:
-    """Return the paths and every path above them."""
-    found: set[str] = set()
-    for path in paths:
-        while path not in found:
-            found.add(path)
-            path = path[: path.rfind("/")] or "/"  # noqa: PLW2901 - climbing is the point
-    return found
 
 
 def arrange(rows: Iterable[Mount]) -> tuple[Mount, ...]:

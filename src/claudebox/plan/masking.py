@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from claudebox.base.console import list_some
+from claudebox.host.records import ancestors
 from claudebox.plan.records import Mount
 
 TYPE_CHECKING = False
@@ -69,10 +70,7 @@ def mask_sockets(policy: Policy, host: Host, rows: Iterable[Mount]) -> Iterable[
         for row in binds:
             if f"{path}/".startswith(f"{row.source}/"):  # a protected file may be a socket itself
                 dest = row.dest + path[len(row.source) :]
-                above = dest
-                while above not in table:
-                    above = above[: above.rfind("/")] or "/"
-                if above == row.dest:
+                if row.dest == next(place for place in ancestors(dest) if place in table):
                     yield Mount(dest, "mask", _SOCKET, role="masked")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
+from claudebox.host.records import ancestors
 from claudebox.plan.records import Mount
 from claudebox.tables.paths import COPIES, STATE
 
@@ -99,8 +100,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
             if is_visible(fact, host):
                 continue
         if request.untrusted or not policy.unsafe_mounts:  # a project never profits from what the user permits
-            if fact.kind == "socket" or lineage[0] in ground.over_hidden or not ground.barred.isdisjoint(lineage):
-                _check_source(request, fact, ground)
+            _check_source(request, fact, ground)
             if request.writable:
                 _check_repositories(request, host.mounted.destinations[request.dest])
         _check_dest(request, fact, ground, host)
@@ -137,29 +137,18 @@ def _check_repositories(request: MountRequest, found: Destination) -> None:
         )
 
 
-class _Place(Value):
-    """What a directory of the sandbox is to a mount directly in it."""
-
-    reserved: bool
-    shown: tuple[str, ...] = ()  # of the host, that it is or lies in: bwrap must find a place there
-    moved: str = ""  # another mount that it is or lies in, which stands elsewhere on the host
-    free: bool = False  # nothing of all that
-
-
 class _Ground(Value):
-    """What mounts are measured against, as tables: a thousand mounts should cost no more than a thousand times one."""
+    """What mounts are measured against."""
 
     hidden: dict[Identity, str]  # what may not be shown
     over_hidden: dict[Identity, str]  # and what contains it
     system: dict[Identity, str]  # nothing beneath may be shown
-    barred: frozenset[Identity]  # both
     excepted: frozenset[Identity]  # but beneath these it may
     reserved: frozenset[str]
     over_reserved: frozenset[str]  # a mount there would cover something reserved
     over_own: dict[str, str]  # a mount there would cover this part of the sandbox
     etc: frozenset[str]  # parts of the host's, which are read-only: nothing can be created in them
     mounts: dict[str, MountRequest]  # by destination
-    places: dict[str, _Place]  # what holds of everything in a directory, told once
 
 
 def _survey(policy: Policy, host: Host) -> _Ground:
@@ -177,14 +166,12 @@ def _survey(policy: Policy, host: Host) -> _Ground:
         hidden=first,
         over_hidden=over_hidden,
         system=system,
-        barred=frozenset((*first, *system)),
         excepted=frozenset(row.lineage[0] for row in host.places.beneath_after_all if row.lineage),
         reserved=frozenset(reserved),
-        over_reserved=frozenset(path for place in reserved for path in _upward(place)),
-        over_own={path: what for place, what in own for path in _upward(place)},
+        over_reserved=frozenset(path for place in reserved for path in ancestors(place)),
+        over_own={path: what for place, what in own for path in ancestors(place)},
         etc=frozenset(path for path, _, _ in host.system.etc),
         mounts={request.dest: request for request in policy.mounts},
-        places={},
     )
 
 
@@ -210,49 +197,25 @@ def _first(lineage: tuple[Identity, ...], table: dict[Identity, str]) -> str | N
 
 
 def _check_dest(request: MountRequest, fact: PathFact, ground: _Ground, host: Host) -> None:
-    dest = request.dest
-    parent = dest[: dest.rfind("/")] or "/"
-    place = ground.places.get(parent)
-    if place is None:
-        place = ground.places[parent] = _find_place(parent, ground, host)
-    if place.free and dest not in ground.over_reserved and dest not in ground.over_own:
-        return
+    dest, above = request.dest, ancestors(request.dest)[1:]
     name = f"`{request.origin}`: the destination `{dest}`"
-    if place.reserved or dest in ground.over_reserved:
+    if dest in ground.over_reserved or not ground.reserved.isdisjoint(above):
         raise ClaudeboxError(f"{name} is claudebox's own", hint="choose another with `SRC:DEST`")
     if dest in ground.over_own:
         what = ground.over_own[dest]
         raise ClaudeboxError(f"{name} would cover the {what} of the sandbox", hint="choose another with `SRC:DEST`")
-    for where in place.shown:
-        _check_stand(name, where, fact, host.mounted.destinations[dest])
-    if place.moved:
-        raise ClaudeboxError(f"{name} lies in `{place.moved}`, which is another mount", hint="choose another")
-
-
-def _find_place(directory: str, ground: _Ground, host: Host) -> _Place:
-    above = _upward(directory)
-    reserved = not ground.reserved.isdisjoint(above)
-    shown = [f"`{path}`" for path in above if path in ground.etc][:1]
-    if host.workdir.real in above:
-        shown = ["the project"]
-    elif host.system.opt and "/opt" in above:
-        shown = ["/opt"]
-    moved = ""
-    for other in (ground.mounts[path] for path in above if path in ground.mounts):
-        if other.dest != other.source:  # what stands there on the host is under another name
-            moved = other.dest
+    around = [ground.mounts[path] for path in above if path in ground.mounts]
+    moved = next((other.dest for other in around if other.dest != other.source), "")
+    shown = ["the project"] if host.workdir.real in above else ["/opt"] if host.system.opt and "/opt" in above else []
+    shown += [f"`{path}`" for path in above if path in ground.etc and not shown][:1]
+    for other in around:
+        if other.dest == moved:  # what stands there on the host is under another name
             break
         shown.append(f"`{other.dest}`")
-    return _Place(reserved, tuple(shown), moved, free=not (reserved or shown or moved))
-
-
-def _upward(path: str) -> tuple[str, ...]:
-    """Return the path and every path above it."""
-    found = [path]
-    while path != "/":
-        path = path[: path.rfind("/")] or "/"
-        found.append(path)
-    return tuple(found)
+    for where in shown:
+        _check_stand(name, where, fact, host.mounted.destinations[dest])
+    if moved:
+        raise ClaudeboxError(f"{name} lies in `{moved}`, which is another mount", hint="choose another")
 
 
 def _check_stand(name: str, where: str, fact: PathFact, on_host: Destination) -> None:

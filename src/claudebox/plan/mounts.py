@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from claudebox.git import plan as git_plan
+from claudebox.host.records import ancestors
 from claudebox.network import plan as network_plan
 from claudebox.plan import storage as plan_storage
 from claudebox.plan.records import Mount
@@ -193,8 +194,6 @@ def plan_spelling(host: Host, rows: Iterable[Mount]) -> Iterable[Mount]:
     table, path = {row.dest: row.kind for row in rows}, host.project.linked
     if not path or any(f"{dest}/".startswith(f"{path}/") for dest in table):
         return
-    above = os.path.dirname(path)
-    while above != "/" and above not in table:
-        above = os.path.dirname(above)
-    if table.get(above, "tmpfs") == "tmpfs":
+    around = next((table[place] for place in ancestors(path)[1:] if place in table), "tmpfs")
+    if around == "tmpfs":
         yield Mount(path, "symlink", "the project, as your shell spells it", host.workdir.real, role="project")

@@ -9,6 +9,7 @@ in its place while a session runs, whether it would be a directory or a file.
 from __future__ import annotations
 
 from claudebox.agent import plan as agent_plan
+from claudebox.host.records import ancestors
 from claudebox.plan.records import Mount, Stub
 from claudebox.tables import paths as tables_paths
 
@@ -134,13 +135,8 @@ def _reopened(host: Host) -> str:
 
 
 def _beneath(path: str, others: set[str], reopened: str = "") -> bool:
-    while path != "/":
-        path = path[: path.rfind("/")] or "/"
-        if path == reopened:
-            return False
-        if path in others:
-            return True
-    return False
+    nearest = next((place for place in ancestors(path)[1:] if place in others or place == reopened), reopened)
+    return nearest != reopened
 
 
 def _opened(policy: Policy) -> set[str]:
