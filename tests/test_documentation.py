@@ -147,3 +147,9 @@ def test_retired_words_do_not_come_back():
 
     assert len(retired) > 8
     assert found == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_module_that_a_page_names_exists(page):
+    for name in re.findall(r"`((?:\w+/)+\w+\.(?:py|c))`", page.read_text()):
+        assert any((REPOSITORY / top / name).exists() for top in ("", "src", "src/claudebox")), name
