@@ -313,7 +313,7 @@ def test_work_that_cannot_be_taken_out_is_a_failure(fleet, model):
     done = _run(fleet, model(hidden), _task(fleet))
 
     assert done.returncode == 1, done.stderr
-    assert "could not be taken out" in _result(fleet)["why"]
+    assert "could not be exported" in _result(fleet)["why"]
 
 
 def test_words_of_the_agent_do_not_stand_in_the_receipt_nor_reach_a_terminal(fleet, model):

@@ -1,4 +1,4 @@
-"""`--tasks` and `--results`: many tasks on one machine by GNU parallel, and the table of what came of them."""
+"""`--tasks` and `--results`: run many tasks on one machine with GNU parallel, and list their results."""
 
 from __future__ import annotations
 
@@ -25,30 +25,29 @@ if TYPE_CHECKING:
 
 
 _MOST_JOBS = 1000
-_AGENT = 260 << 20  # bytes that one takes while it waits for the model
+_AGENT_BYTES = 260 << 20  # of memory, while it waits for the model
 _LOG = "joblog"
-_TERMSEQ = "TERM,60000,KILL,1000"  # a task that is asked to end takes its work out first
+_TERMSEQ = "TERM,60000,KILL,1000"  # a task exports its work after SIGTERM
 _PR_SET_PDEATHSIG = 1
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
-    """Do what `--tasks` or `--results` asks for."""
     if flags.words:
         hint = "quote the pattern: `--tasks 'tasks/*.json'`, or give each file its own `--tasks`"
-        raise ClaudeboxError(f"`{flags.words[0]}` is one word too many", hint=hint)
+        raise ClaudeboxError(f"unexpected argument `{flags.words[0]}`", hint=hint)
     if not flags.all("tasks"):
         return _show(flags.one("results").value)
     if not flags.all("results"):
-        raise ClaudeboxError("`--tasks` needs `--results DIR`", hint="each task gets a directory there, by its id")
+        raise ClaudeboxError("`--tasks` needs `--results DIR`", hint="each task gets a directory there")
     results = os.path.abspath(flags.one("results").value)
-    paths = _paths(given.value for given in flags.all("tasks"))
-    tasks = _tasks(paths)
-    status = _parallel(tasks, results, _fitting(_jobs(flags), _free_memory()), environ)
+    paths = _find_files(given.value for given in flags.all("tasks"))
+    tasks = _read_tasks(paths)
+    status = _parallel(tasks, results, _fitting(_read_jobs(flags), _free_memory()), environ)
     _show(results)
     return status
 
 
-def _paths(patterns: Iterator[str]) -> list[str]:
+def _find_files(patterns: Iterator[str]) -> list[str]:
     paths: list[str] = []
     for pattern in patterns:
         found = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(os.path.expanduser(pattern)))
@@ -58,8 +57,8 @@ def _paths(patterns: Iterator[str]) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def _tasks(paths: list[str]) -> dict[str, str]:
-    """Return the files by id; all are read before the first begins, so that a mistake costs nothing."""
+def _read_tasks(paths: list[str]) -> dict[str, str]:
+    """Return the files by id; all are checked before the first starts."""
     tasks: dict[str, str] = {}
     for path in paths:
         task: Task = read_task(path)
@@ -69,7 +68,7 @@ def _tasks(paths: list[str]) -> dict[str, str]:
     return tasks
 
 
-def _jobs(flags: Settings) -> int:
+def _read_jobs(flags: Settings) -> int:
     text = flags.one("jobs").value if flags.all("jobs") else "2"
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MOST_JOBS:
         raise ClaudeboxError(f"`--jobs` is a number from 1 to {_MOST_JOBS}, not `{text}`")
@@ -77,8 +76,8 @@ def _jobs(flags: Settings) -> int:
 
 
 def _fitting(jobs: int, free: int) -> int:
-    """Return how many agents at once the memory holds, if that is less than what was asked for."""
-    most = max(free // _AGENT, 1)
+    """Return the number of jobs, lowered to what fits into free memory."""
+    most = max(free // _AGENT_BYTES, 1)
     if free and most < jobs:
         console.note(f"memory holds {most} agents at once: `--jobs {jobs}` is lowered")
         return most
@@ -86,18 +85,17 @@ def _fitting(jobs: int, free: int) -> int:
 
 
 def _free_memory() -> int:
-    """Return the bytes that can be taken without pushing anything out, or 0 if nobody knows."""
+    """Return the available bytes, or 0 if unknown."""
     content = read_small("/proc/meminfo") or b""
     found = [line.split() for line in content.splitlines() if line.startswith(b"MemAvailable:")]
     return int(found[0][1]) << 10 if found else 0
 
 
 def _parallel(tasks: dict[str, str], results: str, jobs: int, environ: dict[str, str]) -> int:
-    """Hand the tasks to GNU parallel, which keeps the order, the number at once, the estimate and the log of jobs."""
     parallel = programs.find_tool("parallel", programs.search_path(environ, os.getcwd()))
     if not parallel or b"GNU" not in _version(parallel):
         raise ClaudeboxError(
-            "`--tasks` needs GNU parallel", hint="install the package `parallel`, and not that of moreutils",
+            "`--tasks` needs GNU parallel", hint="install the package `parallel`, not the one of moreutils",
             status=NOT_FOUND,
         )  # fmt: skip
     os.makedirs(results, exist_ok=True)
@@ -121,13 +119,13 @@ def _parallel(tasks: dict[str, str], results: str, jobs: int, environ: dict[str,
 
 
 def _run(line: list[str], environ: dict[str, str], rows: bytes) -> int:
-    """Run parallel to its end; whoever ends us, by Ctrl+C or otherwise, ends it and with it all tasks."""
+    """Run parallel; a signal for us, or our death, ends it and all its tasks."""
 
     def follow() -> None:
         syscalls.call("prctl", _PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
-    # A process group of its own: Ctrl+C comes by one way only. Its tasks are asked to end, and have time to say how.
-    environ = {**environ, "TMPDIR": environ.get("TMPDIR") or "/var/tmp"}  # parallel would say /tmp, which may be memory
+    # In a process group of its own, so that Ctrl+C reaches it only through `cancel`, and tasks have time to end.
+    environ = {**environ, "TMPDIR": environ.get("TMPDIR") or "/var/tmp"}  # by default /tmp, which may be in memory
     process = subprocess.Popen(
         line, env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0,
         preexec_fn=follow,  # noqa: PLW1509 - there are no threads
@@ -151,7 +149,7 @@ def _version(parallel: str) -> bytes:
 
 
 def _is_final(directory: str) -> bool:
-    """Return whether there is a result that another run would only repeat."""
+    """Return whether there is a result not worth another try."""
     found = read_result(directory)
     return bool(found) and found.get("retry") is False
 
@@ -163,7 +161,7 @@ def _show(results: str) -> int:
         raise ClaudeboxError(f"`--results {results}`: {error.strerror}") from None
     rows = [(name, read_result(f"{results}/{name}")) for name in names if not name.endswith((".partial", ".old"))]
     rows = [
-        (name, row or {"status": "incomplete", "retry": True, "why": "not all of its files are there"})
+        (name, row or {"status": "incomplete", "retry": True, "why": "some of its files are missing"})
         for name, row in rows
     ]
     console.write(_table(rows), descriptor=1)

@@ -1,4 +1,4 @@
-"""The result of a task: a directory that is there whole or not at all."""
+"""The result of a task: a directory that appears complete, by one rename."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
 
 FILE = "result.json"
-_LARGEST = 512 << 20  # bytes of a transcript or a log
-_LARGEST_RESULT = 1 << 20
+_MAX_COPY = 512 << 20  # bytes of a transcript or a log
+_MAX_RESULT, _MAX_TEXT = 1 << 20, 16 << 20
+_MAX_SAID = 2000  # characters
 _SESSION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_SAID = 2000
-_MESSAGES = 16 << 20
-_NAMES = {
+_TOKENS = {  # ours, and as the API calls them
     "input": "input_tokens", "output": "output_tokens", "cache_read": "cache_read_input_tokens",
     "cache_write": "cache_creation_input_tokens",
 }  # fmt: skip
@@ -60,16 +59,16 @@ class TaskResult:
     ended: str = ""
     seconds: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
-    files: dict[str, int] = field(default_factory=dict)  # and their sizes, to tell a copy that was cut short
-    withheld: list[str] = field(default_factory=list)  # files that held a secret of the host
-    missing: list[str] = field(default_factory=list)  # why the log may not tell everything that was reached and spent
+    files: dict[str, int] = field(default_factory=dict)  # with sizes, to detect incomplete copies
+    withheld: list[str] = field(default_factory=list)  # files with a secret of the host
+    missing: list[str] = field(default_factory=list)  # why log and costs may be incomplete
 
 
 class Staging:
-    """The directory of a result while it is being made, beside its place."""
+    """The directory of a result while it is made, beside its place."""
 
     def __init__(self, place: str) -> None:
-        """Refuse a place that holds something else than an older result."""
+        """Refuse a place that holds anything but an older result."""
         self._place = os.path.abspath(place)
         parent = os.path.dirname(self._place)
         try:
@@ -79,9 +78,7 @@ class Staging:
         except OSError as error:
             raise ClaudeboxError(f"`--result {place}`: {error.strerror}") from None
         if names and FILE not in names:
-            raise ClaudeboxError(
-                f"`--result {place}` is there and holds no result", hint="name a directory that does not exist"
-            )
+            raise ClaudeboxError(f"`--result {place}` exists and holds no result", hint="name a new directory")
         try:
             os.makedirs(parent, exist_ok=True)
             prefix = f"{os.path.basename(self._place)}."
@@ -90,7 +87,7 @@ class Staging:
             raise ClaudeboxError(f"no result can be written to `{parent}`: {error.strerror}") from None
 
     def publish(self, result: TaskResult) -> str:
-        """Write `result.json` and put everything in its place, with one rename; return its content as one line."""
+        """Write `result.json` and rename everything into place; return its content as one line."""
         mask = _umask()
         for name in sorted(os.listdir(self.path)):
             result.files[name] = os.path.getsize(f"{self.path}/{name}")
@@ -117,9 +114,9 @@ def _umask() -> int:
 
 
 def read_result(directory: str) -> dict[str, Any]:
-    """Return a result, or nothing if there is none or if its files are not all there: copying was cut short."""
+    """Return a result, or an empty one if it is missing or incomplete."""
     try:
-        document = json.loads(read_small(f"{directory}/{FILE}", limit=_LARGEST_RESULT) or b"")
+        document = json.loads(read_small(f"{directory}/{FILE}", limit=_MAX_RESULT) or b"")
         whole = all(os.path.getsize(f"{directory}/{name}") == size for name, size in document["files"].items())
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return {}
@@ -127,42 +124,42 @@ def read_result(directory: str) -> dict[str, Any]:
 
 
 def read_answer(path: str) -> dict[str, Any]:
-    """Return what the client printed at its end, with `--output-format json`; it may have been written by the agent."""
+    """Return the client's final JSON output, which the agent may have forged."""
     with contextlib.suppress(OSError, ValueError, RecursionError), open(path, "rb") as file:
-        document = json.loads(file.read(16 << 20))
+        document = json.loads(file.read(_MAX_TEXT))
         if isinstance(document, dict):
             return document
     return {}
 
 
 def take_over(result: TaskResult, answer: dict[str, Any]) -> None:
-    """Copy what the client says of itself, number by number."""
+    """Copy what the client says about itself, each value checked."""
     cost = answer.get("total_cost_usd")
     if isinstance(cost, int | float) and math.isfinite(cost) and cost >= 0:
         result.cost_usd = round((result.cost_usd or 0) + float(cost), 6)
     if type(answer.get("num_turns")) is int:
         result.turns = answer["num_turns"]
     usage = answer.get("usage")
-    for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
+    for name in _TOKENS.values():
         count = usage.get(name) if isinstance(usage, dict) else None
         if type(count) is int and count >= 0:
             result.tokens[name] = result.tokens.get(name, 0) + count
     if isinstance(answer.get("result"), str):
-        result.said = "".join(c for c in answer["result"][:_SAID] if c.isprintable() or c == "\n")
+        result.said = "".join(c for c in answer["result"][:_MAX_SAID] if c.isprintable() or c == "\n")
     if isinstance(answer.get("session_id"), str) and _SESSION.fullmatch(answer["session_id"]):
         result.session = answer["session_id"]
 
 
 def copy_state(state: str, target: str, session: str) -> str:
-    """Copy the log and the conversation of the agent; return the version of the client that wrote it."""
+    """Copy log, receipt and conversation; return the version of the client."""
     for path in logs(state):
         _copy(path, f"{target}/log.jsonl")
         lines = receipt.lines(read_lines(f"{state}/log", os.path.basename(path)), "")
         with open(f"{target}/receipt.txt", "w", encoding="utf-8", errors="backslashreplace") as shown:
             shown.writelines(f"{console.clean(line)}\n" for line in lines)
-    # One that was ended from outside did not say which is its own: the last that was written.
+    # A session that was killed did not say which conversation is its own: take the latest.
     written = [*_files(f"{state}/instances", ("*", "claude", "projects", "*"), f"{session}.jsonl")]
-    plain = [path for path in written if stat.S_ISREG(os.lstat(path).st_mode)]  # a link of the agent's is none
+    plain = [path for path in written if stat.S_ISREG(os.lstat(path).st_mode)]
     for path in sorted(plain, key=lambda each: os.lstat(each).st_mtime)[-1:]:
         with contextlib.suppress(OSError):
             _copy(path, f"{target}/transcript.jsonl")
@@ -183,14 +180,14 @@ def logs(state: str) -> Iterator[str]:
 
 
 def copy_messages(path: str, target: str) -> str:
-    """Copy what a session said on its standard error, the agent's own words among it, cleaned; return the last line."""
+    """Copy a session's standard error, cleaned; return its last message."""
     last = ""
     with (
         contextlib.suppress(OSError),
         open(path, encoding="utf-8", errors="replace") as file,
         open(target, "w", encoding="utf-8") as copy,
     ):
-        for line in file.read(_MESSAGES).split("\n"):
+        for line in file.read(_MAX_TEXT).split("\n"):
             cleaned = console.clean(line.rstrip("\r"))
             copy.write(f"{cleaned}\n")
             last = cleaned if cleaned.strip() and not cleaned.startswith("hint:") else last
@@ -198,7 +195,7 @@ def copy_messages(path: str, target: str) -> str:
 
 
 def _files(top: str, between: tuple[str, ...], ending: str) -> Iterator[str]:
-    """Yield files whose names end so, some directories deep, without following a link of the agent's."""
+    """Yield files with this ending, some directories deep, following no links."""
     directories = [top]
     for part in between:
         names = []
@@ -212,48 +209,44 @@ def _files(top: str, between: tuple[str, ...], ending: str) -> Iterator[str]:
 
 
 def _copy(source: str, target: str) -> None:
-    """Copy a plain file, not a link, up to a size; the session has ended, so nobody exchanges it any more."""
+    """Copy a regular file up to a size, following no link; the session has ended, so it cannot be swapped."""
     descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST:
+        if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_COPY:
             with open(target, "wb") as copy:
                 shutil.copyfileobj(file, copy)
 
 
 def add_usage(result: TaskResult, state: str) -> float:
-    """Put the tokens of all tries into the result, and their price if it is known; return what a budget counts.
+    """Put tokens and price of all tries, from the broker's log, into the result; return dollars for the budget.
 
-    Towards a budget a model without a price counts as the dearest, and what the client says of itself is in the result
-    only where nothing better is known: the agent could have said it.
+    For the budget, a model without a price counts as the dearest. What the client says stays in the result only where
+    the broker knows nothing: the agent could have forged it.
     """
-    lines = [line for path in logs(state) for line in _usage_lines(path)]
+    logged = [_lines(path) for path in logs(state)]
+    lines = [line for rows in logged for line in rows if line.get("kind") == "usage"]
     counted = [TokenUsage(str(line.get("model", "")), **_numbers(line)) for line in lines]
     prices = [line["price"] if type(line.get("price")) is int else 0 for line in lines]
-    for part, name in _NAMES.items() if lines else ():
+    for part, name in _TOKENS.items() if lines else ():
         result.tokens[name] = sum(getattr(usage, part) for usage in counted)
     if lines and all(prices):
         result.cost_usd = sum(prices) / 1_000_000
     most = sum(price or usage.price(unknown=True) for price, usage in zip(prices, counted, strict=True))
-    doubts = [find_doubts(_lines(path)) for path in logs(state)]
-    result.missing = list(dict.fromkeys(text for found in doubts for text in found))
-    accounts = [line for path in logs(state) for line in _lines(path) if line.get("kind") == "broker"]
+    result.missing = list(dict.fromkeys(text for rows in logged for text in find_doubts(rows)))
+    accounts = [line for rows in logged for line in rows if line.get("kind") == "broker"]
     unknown = any(line.get("silent") or line.get("lost") for line in accounts)
-    return max(most / 1_000_000, result.cost_usd or 0.0, math.inf if unknown else 0.0)  # nobody knows what else it took
+    return max(most / 1_000_000, result.cost_usd or 0.0, math.inf if unknown else 0.0)
 
 
 def find_errors(state: str) -> set[int] | None:
-    """Return the statuses of errors that the broker saw in the last try; None if no request went through it.
+    """Return the error statuses that the broker saw in the last try; None if no request went through it.
 
-    Its own refusal for the budget counts as `OVER_BUDGET`: an upstream refuses with the same status.
+    The broker's own refusal for the budget, with a status that upstreams use too, is `OVER_BUDGET`.
     """
     last = [line for path in [*logs(state)][-1:] for line in _lines(path) if line.get("service") == "api"]
     own = {OVER_BUDGET for line in last if (line.get("verdict"), line.get("rule")) == ("denied", "billing_error")}
     return own | {line["status"] for line in last if type(line.get("status")) is int} if last else None
-
-
-def _usage_lines(path: str) -> list[dict[str, Any]]:
-    return [line for line in _lines(path) if line.get("kind") == "usage"]
 
 
 def _lines(path: str) -> list[dict[str, Any]]:
@@ -261,4 +254,4 @@ def _lines(path: str) -> list[dict[str, Any]]:
 
 
 def _numbers(line: dict[str, Any]) -> dict[str, int]:
-    return {part: line[part] for part in _NAMES if type(line.get(part)) is int}
+    return {part: line[part] for part in _TOKENS if type(line.get(part)) is int}

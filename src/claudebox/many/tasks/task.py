@@ -1,4 +1,4 @@
-"""A task as its file says it, and the exit statuses that engines know."""
+"""Task files, and the exit statuses for engines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import read_small
 
-# The contract with the engine. 125 to 127 are claudebox's own, and never worth another try.
+# The contract with engines. 125 to 127 are claudebox's own, and never worth another try.
 DONE, FAILED, OVER_BUDGET, OVER_TIME, RETRY = 0, 1, 122, 124, 75
 
-_LIMIT = 4 << 20  # bytes of a task file
-_MOST_TRIES = 10
-_MOST_SECONDS = 7 * 24 * 3600
+_MAX_SIZE = 4 << 20  # bytes
+_MAX_TRIES = 10
+_MAX_SECONDS = 7 * 24 * 3600
 _DURATION = re.compile(r"([0-9]{1,7})([smh]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
@@ -31,37 +31,37 @@ SCHEMA: dict[str, Any] = {
         "id": {
             "type": "string",
             "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-            "description": "the name of the task, in the result and in messages",
+            "description": "name of the task, in the result and in messages",
         },
         "repo": {
             "type": "string",
             "minLength": 1,
-            "description": "the repository, as `git clone` takes it; relative paths count from the task file",
+            "description": "repository to clone; relative paths are relative to the task file",
         },
         "ref": {
             "type": "string",
             "minLength": 1,
-            "description": "branch, tag or commit; without it the default branch",
+            "description": "branch, tag or commit; default: the default branch",
         },
-        "prompt": {"type": "string", "minLength": 1, "description": "what the agent is asked to do"},
-        "profile": {"type": "string", "minLength": 1, "description": "profile of claudebox; `batch` if none is named"},
+        "prompt": {"type": "string", "minLength": 1, "description": "prompt for the agent"},
+        "profile": {"type": "string", "minLength": 1, "description": "profile of claudebox; default: `batch`"},
         "timeout": {
             "anyOf": [
-                {"type": "integer", "minimum": 1, "maximum": _MOST_SECONDS},
+                {"type": "integer", "minimum": 1, "maximum": _MAX_SECONDS},
                 {"type": "string", "pattern": "^[0-9]{1,7}[smh]?$"},
             ],
-            "description": "how long the agent may work: seconds, or `30m`; without it an hour",
+            "description": "time limit for the agent: seconds, or `30m`; default: an hour",
         },
         "budget_usd": {
             "type": "number",
             "exclusiveMinimum": 0,
-            "description": "US dollars that all tries together may cost",
+            "description": "limit in US dollars for all tries together",
         },
         "tries": {
             "type": "integer",
             "minimum": 1,
-            "maximum": _MOST_TRIES,
-            "description": "how often the task is begun here, if another try is worth it; without it once",
+            "maximum": _MAX_TRIES,
+            "description": "how often to try if another try is worth it; default: 1",
         },
     },
 }
@@ -69,7 +69,7 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Task:
-    """One task."""
+    """The content of a task file."""
 
     id: str
     repo: str
@@ -82,13 +82,13 @@ class Task:
 
 
 def read_task(path: str) -> Task:
-    """Return the task of a file, or say what is wrong with it."""
+    """Read and check a task file."""
     try:
-        content = read_small(path, limit=_LIMIT, follow=True)
+        content = read_small(path, limit=_MAX_SIZE, follow=True)
     except OSError as error:
         raise ClaudeboxError(f"the task `{path}` cannot be read: {error.strerror}") from None
     if content is None:
-        hint = f"it must be a file that exists, of at most {_LIMIT >> 20} MiB"
+        hint = f"it must be a file that exists, of at most {_MAX_SIZE >> 20} MiB"
         raise ClaudeboxError(f"the task `{path}` cannot be read", hint=hint)
     try:
         document = json.loads(content)
@@ -109,13 +109,13 @@ def _checked(path: str, document: object) -> Task:
             raise _wrong(path, f"`{key}` is missing")
     _check_texts(path, document)
     tries = document.get("tries", 1)
-    if type(tries) is not int or not 1 <= tries <= _MOST_TRIES:
-        raise _wrong(path, f"`tries` must be a number from 1 to {_MOST_TRIES}")
+    if type(tries) is not int or not 1 <= tries <= _MAX_TRIES:
+        raise _wrong(path, f"`tries` must be a number from 1 to {_MAX_TRIES}")
     budget = document.get("budget_usd", 0)
     if type(budget) not in (int, float) or not math.isfinite(budget) or (budget <= 0 and "budget_usd" in document):
         raise _wrong(path, "`budget_usd` must be a number above 0")
     given = {**document, "timeout": _seconds(document.get("timeout", 3600)), "budget_usd": float(budget)}
-    if not 1 <= given["timeout"] <= _MOST_SECONDS:
+    if not 1 <= given["timeout"] <= _MAX_SECONDS:
         raise _wrong(path, "`timeout` must be seconds, or a text such as `30m` or `2h`, and at most a week")
     if _is_path(document["repo"]):
         base = os.path.dirname(os.path.abspath(path))
@@ -136,7 +136,7 @@ def _check_texts(path: str, document: dict[str, Any]) -> None:
 
 
 def _wrong(path: str, what: str) -> ClaudeboxError:
-    return ClaudeboxError(f"the task `{path}`: {what}", hint="`claudebox --schema task` says what a task may hold")
+    return ClaudeboxError(f"the task `{path}`: {what}", hint="`claudebox --schema task` prints the schema")
 
 
 def _seconds(value: object) -> int:
@@ -147,5 +147,5 @@ def _seconds(value: object) -> int:
 
 
 def _is_path(repo: str) -> bool:
-    """Return whether git would take this for a path: no scheme, and no colon before the first slash."""
+    """Return whether git takes this for a path: no scheme, and no colon before the first slash."""
     return "://" not in repo and ":" not in repo.partition("/")[0]

@@ -1,7 +1,7 @@
-"""Where a task is worked on: a directory of its own, and its repository, fetched on the host and checked out inside.
+"""The scratch directory of a task, and its repository: fetched on the host, checked out inside.
 
-On the host git only moves objects into a fresh repository of ours. Whatever the content could make it run (filters,
-hooks, submodules, links) comes with a working tree, and that is made where it can do no harm.
+On the host, git only fetches objects into a new repository. Everything that content could make git run (filters,
+hooks, submodules, links) comes with a working tree, which is made in the sandbox.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _HARDENED = (
 )  # fmt: skip
 
 
-class Unreachable(ClaudeboxError):  # noqa: N818 - what it is, not that it is one
-    """The repository could not be had; elsewhere or later it may be."""
+class Unreachable(ClaudeboxError):  # noqa: N818
+    """The repository could not be fetched; elsewhere or later it may be."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status=RETRY)
 
 
 def fetch(task: Task, work: str, git: str, environ: dict[str, str]) -> str:
-    """Bring the repository to `work`, with no file of it checked out, and return the commit that the task begins at."""
+    """Clone the repository to `work` without a checkout, and return the commit that the task starts from."""
     run = _runner(git, environ)
     template = ("--template=", "--no-checkout", "--no-local", "--no-recurse-submodules", "--quiet")
     done = run("clone", *template, "--", task.repo, work)
@@ -54,7 +54,7 @@ def fetch(task: Task, work: str, git: str, environ: dict[str, str]) -> str:
         raise Unreachable(f"the repository cannot be cloned: {_last_line(done.stderr)}")
     names = [f"refs/remotes/origin/{task.ref}", f"refs/tags/{task.ref}", task.ref] if task.ref else ["HEAD"]
     if task.ref and _COMMIT.fullmatch(task.ref):
-        run("-C", work, "fetch", "--quiet", "--no-tags", "origin", task.ref)  # it may be on no branch
+        run("-C", work, "fetch", "--quiet", "--no-tags", "origin", task.ref)  # may be on no branch
     for name in names:
         found = run("-C", work, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         base = found.stdout.strip()
@@ -65,7 +65,7 @@ def fetch(task: Task, work: str, git: str, environ: dict[str, str]) -> str:
             f"the repository has no `{task.ref}`" if task.ref else "the repository has no commit yet",
             hint="name a branch, a tag or a commit as `ref`",
         )
-    if run("-C", work, "config", "user.email").returncode:  # a node has no user, and the agent is to commit
+    if run("-C", work, "config", "user.email").returncode:  # the agent is to commit, and nodes have no user
         run("-C", work, "config", "user.name", "claudebox")
         run("-C", work, "config", "user.email", "claudebox@localhost")
     run("-C", work, "update-ref", f"refs/heads/{BRANCH}", base)
@@ -74,7 +74,7 @@ def fetch(task: Task, work: str, git: str, environ: dict[str, str]) -> str:
 
 
 def _runner(git: str, environ: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return a function that runs git without a terminal: nothing may ask."""
+    """Return a function that runs git without prompts."""
     inherited = {name: value for name, value in environ.items() if not name.startswith("GIT_") or name in _KEPT}
     env = {**inherited, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
@@ -97,12 +97,12 @@ _KEPT = {"GIT_SSH_COMMAND", "GIT_SSH", "GIT_ASKPASS", "GIT_SSL_CAINFO", "GIT_CON
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = next((line for line in lines if line.startswith("fatal:")), lines[-1] if lines else "git said nothing")
+    said = next((line for line in lines if line.startswith("fatal:")), lines[-1] if lines else "no error output")
     return re.sub(r"//[^/@\s]*@", "//", "".join(filter(str.isprintable, said)))[:300]
 
 
 def checkout_words() -> tuple[str, ...]:
-    """Return what fills the working tree, inside."""
+    """Return the command, for inside, that fills the working tree."""
     return ("git", "-c", "advice.detachedHead=false", "reset", "--quiet", "--hard")
 
 
@@ -111,13 +111,13 @@ _TREE = "export GIT_INDEX_FILE=/tmp/claudebox-index; git read-tree HEAD && git a
 
 
 def patch_words(base: str) -> tuple[str, ...]:
-    """Return what prints the work as one patch, inside."""
+    """Return the command, for inside, that prints the work as a patch."""
     script = f'{_TREE} && git diff --cached --binary --full-index --no-color --no-ext-diff --no-textconv "$1"'
     return ("sh", "-c", script, "sh", base)
 
 
 def bundle_words(base: str) -> tuple[str, ...]:
-    """Return what prints the work as a bundle, its commits with one more for what was not committed, inside."""
+    """Return the command, for inside, that prints the work as a bundle, with a commit for uncommitted changes."""
     script = f"""{_TREE} && tree=$(git write-tree) && head=$(git rev-parse HEAD) || exit
 export GIT_AUTHOR_NAME=claudebox GIT_AUTHOR_EMAIL=claudebox GIT_COMMITTER_NAME=claudebox GIT_COMMITTER_EMAIL=claudebox
 [ "$tree" = "$(git rev-parse 'HEAD^{{tree}}')" ] ||
@@ -128,7 +128,7 @@ git update-ref refs/heads/{BRANCH}-result "$head" && git bundle create -q - "$1"
 
 
 def head_of_bundle(path: str) -> str:
-    """Return the commit that a bundle leads to, as its header says, or nothing."""
+    """Return the head commit from the header of a bundle, or an empty string."""
     with open(path, "rb") as file:
         for _ in range(64):
             words = file.readline(4096).split()
@@ -144,15 +144,14 @@ def head_of_bundle(path: str) -> str:
 
 
 class Scratch:
-    """A directory for one task; use it with `with`."""
+    """A locked directory for one task; those of killed tasks are removed by the next one."""
 
     def __init__(self, environ: dict[str, str]) -> None:
-        """Take the directory that TMPDIR names, or /var/tmp: work can be too large for memory."""
+        # Not /tmp by default: the work may be too large for memory.
         self._base = environ.get("TMPDIR") or "/var/tmp"
         self.path = ""
 
     def __enter__(self) -> Self:
-        """Make the directory, and remove those that nobody is working in."""
         try:
             self._sweep()
             while not self._make():
@@ -160,7 +159,7 @@ class Scratch:
             os.mkdir(f"{self.path}/state", 0o700)
         except OSError as error:
             raise ClaudeboxError(
-                f"there is no place to work in `{self._base}`: {error.strerror}",
+                f"no scratch directory can be made in `{self._base}`: {error.strerror}",
                 hint="set TMPDIR to a directory of yours",
             ) from None
         return self
@@ -168,12 +167,11 @@ class Scratch:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Remove it."""
         remove(self.path)
         os.close(self._lock)
 
     def _make(self) -> bool:
-        """Make a directory and lock it; False if another task took it for left behind before it was locked."""
+        """Make and lock a directory; False if another task removed it before it was locked."""
         self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=self._base)
         self._lock = os.open(f"{self.path}/{_LOCK}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -198,10 +196,10 @@ class Scratch:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     remove(path)
                 except BlockingIOError:
-                    pass  # somebody works there
+                    pass  # in use
 
 
 def remove(path: str) -> None:
-    """Remove a directory that an agent has written in, if it is there."""
-    with contextlib.suppress(OSError):  # the next task removes what stays
+    """Remove a directory that an agent has written to, if it exists."""
+    with contextlib.suppress(OSError):  # the next task tries again
         trees.remove(*os.path.split(path))
