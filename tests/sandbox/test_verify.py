@@ -425,7 +425,7 @@ def test_a_project_that_the_user_cannot_write_breaks_no_promise(user_box):
     result = user_box.claudebox("--verify", "--network", "none")
     os.chmod(user_box.project, 0o755)
     assert result.returncode == 0, result.stdout
-    assert "not testable  the project can be worked on (SAND-05): you cannot write the project either" in result.stdout
+    assert "not testable  the project is writable (SAND-05): you cannot write the project either" in result.stdout
 
 
 def test_a_directory_that_is_no_project_is_not_verified(user_box):

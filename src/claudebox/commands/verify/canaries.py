@@ -1,7 +1,6 @@
-"""Things planted on the host for `--verify`: each of them must be out of reach inside, and all are gone afterwards.
+"""Canaries for `--verify`: planted on the host, out of reach inside if the sandbox works, removed afterwards.
 
-Nothing of the user is touched: canaries stand in claudebox's own state, in the temporary directory and, as sockets and
-a file with a secret, in the project for the moment.
+They lie in claudebox's own state, in the temporary directory and, for sockets and a file with a secret, in the project.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ _UNLINK = 9
 
 
 class Canaries:
-    """What was planted; `remove` takes everything away again."""
+    """Everything planted; `remove` undoes it."""
 
     def __init__(self, state: str, workdir: str) -> None:
         self.token = f"canary-{secrets.token_hex(12)}"
         self.leftover = f"leftover-{secrets.token_hex(12)}"
-        self.credential = f"canary-{secrets.token_hex(20)}"  # what a broker holds instead of the user's
-        self.value = f"canary-{secrets.token_hex(20)}"  # what a broker holds instead of the values of `[[secrets]]`
-        self.planted = 0.0  # when: nothing that is older holds any of them
-        self.login = ""  # a file with a login of that
+        self.credential = f"canary-{secrets.token_hex(20)}"  # for the broker, instead of the user's
+        self.value = f"canary-{secrets.token_hex(20)}"  # for the broker, instead of the values of `[[secrets]]`
+        self.planted = 0.0  # when; older files cannot contain canaries
+        self.login = ""  # path of a file with `credential` as login
         self.sockets: list[str] = []
-        self.masked = ""  # a file of the project with a secret
+        self.masked = ""  # path of a file in the project with a secret
         self.secrets: list[str] = []
         self.listeners: list[tuple[str, int]] = []
         self.abstract = self.token
@@ -62,7 +61,6 @@ class Canaries:
         self._key = -1
 
     def plant(self) -> None:
-        """Put everything in its place."""
         self.planted = time.time()
         os.environ["CLAUDEBOX_CANARY"] = self.token
         self._directory = tempfile.mkdtemp(prefix="claudebox-verify-")
@@ -99,9 +97,9 @@ class Canaries:
             self._open.append(listener)
             try:
                 listener.bind(path)
-                if path.startswith(self._nest):  # under another name than the kernel knows
+                if path.startswith(self._nest):  # its path is not the one that the kernel lists
                     os.rename(path, path := f"{self._nest}/moved")
-            except OSError:  # a project that cannot be written, or a path that is too long for a socket
+            except OSError:  # read-only project, or path too long
                 continue
             listener.listen()
             self.sockets.append(path)
@@ -116,31 +114,31 @@ class Canaries:
                 listener.bind((address, 0))
                 listener.listen()
                 port = listener.getsockname()[1]
-                socket.create_connection((address, port), timeout=5).close()  # it does answer here
+                socket.create_connection((address, port), timeout=5).close()  # the positive control
             except OSError as error:
                 if address == "127.0.0.1":
                     raise ClaudeboxError(
-                        f"`--verify` listens at {address}, and cannot be reached there: {error.strerror or error}",
+                        f"`--verify` cannot connect to its own listener at {address}: {error.strerror or error}",
                         hint="`lo` may be down: `ip link set lo up`",
                     ) from None
                 continue
             self.listeners.append((address, port))
 
     def _plant_nest(self) -> None:
-        """Make a directory in the project, with a file that holds a secret."""
+        """Create a directory in the project, with a file that holds a secret."""
         try:
             os.mkdir(self._nest, 0o700)
             path = os.path.join(self._nest, ".env")
             with open(path, "x", encoding="ascii") as file:
                 file.write(f"API_KEY={self.token}\n")
-        except OSError:  # a project that cannot be written
+        except OSError:  # read-only project
             return
         self.masked = path
 
     def _plant_key(self) -> None:
         machine = os.uname().machine
         if machine not in _ADD_KEY:
-            self.key = f"the numbers of system calls on {machine} are not known"
+            self.key = f"system call numbers of {machine} are unknown"
             return
         value = self.token.encode()
         self._key = syscalls.call(
@@ -150,7 +148,6 @@ class Canaries:
             self.key = "this machine has no keyrings"
 
     def remove(self) -> None:
-        """Take everything away."""
         os.environ.pop("CLAUDEBOX_CANARY", None)
         for listener in self._open:
             listener.close()
@@ -172,7 +169,7 @@ class Canaries:
 
 
 def _own_addresses() -> list[str]:
-    """Return the address from which this machine would speak to others; nothing is sent."""
+    """Return the address for outbound connections; sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -183,7 +180,7 @@ def _own_addresses() -> list[str]:
 
 
 def with_canaries(facts: Host, agent: AgentKind, canaries: Canaries) -> Host:
-    """Return the same facts with other credentials and values: the user's own have no business in a test."""
+    """Return the facts with canaries in place of the user's credentials."""
     held = {name: canaries.credential for name in agent.upstream.credentials if facts.environ.get(name)}
     login = facts.agent.login.replace(path=canaries.login) if facts.agent.login.usable else facts.agent.login
     return facts.replace(environ={**facts.environ, **held}, agent=facts.agent.replace(login=login))

@@ -1,8 +1,8 @@
-"""Runs inside a sandbox and tries what must be impossible there; the other half of `--verify`.
+"""The program that `--verify` runs inside the sandbox: it tries what must be impossible there.
 
-A program of its own: it imports nothing of claudebox, reads what to try from a file, and writes one line of JSON per
-promise. Started outside of any sandbox it reports that nearly everything is broken, which is how it is tested itself.
-Secrets to look for stand reversed in that file, so that finding one means that it came another way.
+It imports nothing of claudebox, reads a specification from a file, and writes one line of JSON per promise. Each probe
+returns what it found, or an empty string. Outside of a sandbox it reports nearly everything as broken, which is how it
+is tested. Secrets are reversed in the specification, so that finding one means that it leaked elsewhere.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENXIO)
 
 
 class Untestable(Exception):  # noqa: N818 - not an error
-    """Something cannot be tried here, and why."""
+    """Why a promise cannot be tested here."""
 
 
 def _given(spec: Spec, key: str, why: str) -> list:  # type: ignore[type-arg]  # from JSON
     value = spec.get(key)
-    if value in (None, "", []):  # 0 is a number of shared memory like any other
+    if value in (None, "", []):  # 0 is a valid number of shared memory
         raise Untestable(why)
     return value if isinstance(value, list) else [value]
 
@@ -73,28 +73,28 @@ def _read(path: str, limit: int = 1 << 20) -> bytes:
 
 
 def environment(spec: Spec) -> str:
-    """Look for the host's environment wherever one could find it."""
+    """Look for the host's environment in all processes, and for unplanned variables."""
     token = _token(spec)
     for process in _processes():
         if token in _read(f"/proc/{process}/environ"):
-            return f"the canary stands in /proc/{process}/environ"
+            return f"the canary is in /proc/{process}/environ"
     extra = sorted(set(os.environ) - set(spec["variables"]) - _FROM_SHELL)  # type: ignore[call-overload]
     return f"not in the plan: {', '.join(extra[:5])}" if extra else ""
 
 
 def arguments(spec: Spec) -> str:
-    """Look for values and mounts of the plan in everybody's arguments."""
+    """Look for values and mounts of the plan in the arguments of all processes."""
     for process in _processes():
         words = _read(f"/proc/{process}/cmdline")
         if _token(spec) in words:
-            return f"the canary stands in /proc/{process}/cmdline"
+            return f"the canary is in /proc/{process}/cmdline"
         if b"--ro-bind\0" in words or b"--setenv\0" in words:
             return f"/proc/{process}/cmdline shows the options of the sandbox"
     return ""
 
 
 def memory(spec: Spec) -> str:
-    """Look for them in the memory of the first process."""
+    """Look for the canary in the memory of the first process."""
     token = _token(spec)
     for line in _read("/proc/1/maps").decode("utf-8", "replace").splitlines():
         place, access, *_ = line.split()
@@ -106,14 +106,14 @@ def memory(spec: Spec) -> str:
             with open("/proc/1/mem", "rb", buffering=0) as file:
                 file.seek(int(first, 16))
                 if token in (file.read(size) or b""):
-                    return "the canary stands in the memory of process 1"
+                    return "the canary is in the memory of process 1"
         except OSError:
             continue
     return ""
 
 
 def descriptors(_spec: Spec) -> str:
-    """Look for descriptors besides the standard ones."""
+    """Look for inherited descriptors."""
     extra = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -126,7 +126,7 @@ def descriptors(_spec: Spec) -> str:
 
 
 def redirected(spec: Spec) -> str:
-    """Read a redirected file again, after its bytes have been read."""
+    """Reopen a file that was redirected to standard input."""
     if os.read(0, 4096) != _token(spec):
         raise Untestable("standard input is not the file that was planted")
     try:
@@ -138,7 +138,7 @@ def redirected(spec: Spec) -> str:
 
 
 def keyrings(spec: Spec) -> str:
-    """Ask the kernel's keyrings, and read their list."""
+    """Query the kernel's keyrings, and their list."""
     result = _syscall(0, 0, -3, 0)
     if result >= 0:
         return "the session keyring answers"
@@ -150,19 +150,19 @@ def keyrings(spec: Spec) -> str:
 
 
 def _syscall(which: int, *words: int | None) -> int:
-    """Return what a system call returns, as the kernel says it: less than 0 is an error."""
+    """Make a system call; return its result, or the negative errno."""
     import ctypes
 
     numbers = _NUMBERS.get(platform.machine())
     if numbers is None:
-        raise Untestable(f"the numbers of system calls on {platform.machine()} are not known")
+        raise Untestable(f"system call numbers of {platform.machine()} are unknown")
     library = ctypes.CDLL(None, use_errno=True)
     result: int = library.syscall(numbers[which], *words)
     return result if result >= 0 else -ctypes.get_errno()
 
 
 def hidden(spec: Spec) -> str:
-    """Look for what is hidden on the host, by identity."""
+    """Look for hidden files of the host, by device and inode."""
     for path, device, inode in spec["hidden"]:  # type: ignore[attr-defined]
         try:
             status = os.stat(path)
@@ -174,7 +174,7 @@ def hidden(spec: Spec) -> str:
 
 
 def secrets(spec: Spec) -> str:
-    """Look for secrets that were just planted beside the user's own."""
+    """Look for secrets planted beside the user's own."""
     for path in _given(spec, "secrets", "no canary could be written"):
         if os.path.lexists(path):
             return f"{path} is visible"
@@ -182,16 +182,16 @@ def secrets(spec: Spec) -> str:
 
 
 def login(spec: Spec) -> str:
-    """Look for what renews the login."""
-    (path,) = _given(spec, "login", "there is no login to keep")
+    """Look for the refresh token."""
+    (path,) = _given(spec, "login", "there is no login")
     return "a refresh token is inside" if b"refreshToken" in _read(path) else ""
 
 
 def _search(spec: Spec, wanted: bytes) -> str:
-    """Look for a value wherever a program could; it is young, so that older files need not be read."""
+    """Look for a value in all processes and in files that are not older than the canaries."""
     for process in _processes():
         if any(wanted in _read(f"/proc/{process}/{name}") for name in ("environ", "cmdline")):
-            return f"it stands in the environment or the arguments of process {process}"
+            return f"it is in the environment or the arguments of process {process}"
     since = float(str(spec["since"])) - _CLOCKS
     for place in ("/run", "/etc", "/tmp", "/dev/shm", os.path.expanduser("~"), str(spec["workdir"])):
         for directory, _, files in os.walk(place):
@@ -199,22 +199,22 @@ def _search(spec: Spec, wanted: bytes) -> str:
                 path = os.path.join(directory, name)
                 try:
                     status = os.lstat(path)
-                except FileNotFoundError:  # a program of the sandbox removed it
+                except FileNotFoundError:
                     continue
                 young = status.st_ctime >= since and stat.S_ISREG(status.st_mode)
                 if young and wanted in _read(path, _LARGEST):
-                    return f"it stands in {path}"
+                    return f"it is in {path}"
     return ""
 
 
 def held_secrets(spec: Spec) -> str:
-    """Look for the values that the broker puts in on the way."""
-    (reversed_one,) = _given(spec, "held", "your settings have no `[[secrets]]`, or none that this tier can use")
+    """Look for the values of `[[secrets]]`."""
+    (reversed_one,) = _given(spec, "held", "there are no `[[secrets]]` that this tier can use")
     return _search(spec, str(reversed_one)[::-1].encode())
 
 
 def credential(spec: Spec) -> str:
-    """Look for the credential that the broker holds wherever a program could, and ask the broker itself."""
+    """Look for the broker's credential, and try to get it from the broker."""
     (reversed_one,) = _given(spec, "credential", str(spec.get("no_credential")))
     wanted = str(reversed_one)[::-1].encode()
     if found := _search(spec, wanted):
@@ -226,12 +226,12 @@ def credential(spec: Spec) -> str:
         client.sendall(request.encode())
         answer = client.recv(1 << 16)
     if b" 403 " not in answer.partition(b"\r\n")[0]:
-        return "the broker does not refuse what it must not ask for"
-    return "the broker tells it" if wanted in answer else ""
+        return "the broker does not refuse a request outside of the API"
+    return "the broker reveals it" if wanted in answer else ""
 
 
 def sockets(spec: Spec) -> str:
-    """Connect to sockets of the host, in and outside of the project."""
+    """Connect to sockets of the host, inside and outside of the project."""
     for path in _given(spec, "sockets", "no socket could be made"):
         if _answers(path):
             return f"{path} answers"
@@ -239,7 +239,7 @@ def sockets(spec: Spec) -> str:
 
 
 def _answers(address: str | tuple[str, int]) -> bool:
-    """Return whether somebody takes connections at a path, at an abstract name, or at a host and a port."""
+    """Return whether something accepts connections at a path, an abstract name, or a host and port."""
     family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with socket.socket(family) as client:
         client.settimeout(2)
@@ -251,7 +251,7 @@ def _answers(address: str | tuple[str, int]) -> bool:
 
 
 def masked(spec: Spec) -> str:
-    """Read a file of the project that holds a secret."""
+    """Read a file of the project with a secret."""
     (path,) = _given(spec, "masked", "`--project-secrets mask` is not set, or the project cannot be written")
     content = _read(path)
     if b"API_KEY=" not in content:
@@ -261,23 +261,23 @@ def masked(spec: Spec) -> str:
 
 def abstract(spec: Spec) -> str:
     """Connect to an abstract socket of the host."""
-    (name,) = _given(spec, "abstract", "the kernel is older than 6.12: not promised in this tier")
+    (name,) = _given(spec, "abstract", "not promised in this tier before Linux 6.12")
     return "an abstract socket of the host answers" if _answers("\0" + name) else ""
 
 
 def listeners(spec: Spec) -> str:
     """Connect to services of this machine."""
-    for address, port in _given(spec, "listeners", "tier `full` is the network of the host: not promised"):
+    for address, port in _given(spec, "listeners", "not promised in tier `full`"):
         if _answers((address, port)):
             return f"{address}:{port} answers"
     return ""
 
 
 def nix_daemon(spec: Spec) -> str:
-    """Ask the Nix daemon whether it trusts whoever is inside; where it is off, it must not answer at all."""
+    """Ask the Nix daemon whether it trusts us; if it is off, it must not answer at all."""
     (access,) = _given(spec, "nix", "there is no Nix on this machine")
     if access == "told":
-        raise Untestable("you let the daemon in yourself: what it does for you it does for the sandbox")
+        raise Untestable("you gave the sandbox the daemon: it does there what it does for you")
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(10)
         try:
@@ -288,12 +288,12 @@ def nix_daemon(spec: Spec) -> str:
             return "it answers"
         trust = _trust(client.makefile("rwb"))
     if trust is None:
-        raise Untestable("this daemon is too old to tell whether it trusts")
-    return "it trusts whoever is inside" if trust == _NIX_TRUSTED else ""
+        raise Untestable("this daemon is too old to report trust")
+    return "it trusts the sandbox" if trust == _NIX_TRUSTED else ""
 
 
 def _trust(stream: BufferedRWPair) -> int | None:
-    """Shake hands with the daemon, as far as its word about trust."""
+    """Shake hands with the daemon and return its trust level."""
 
     def send(*numbers: int) -> None:
         stream.write(b"".join(number.to_bytes(8, "little") for number in numbers))
@@ -304,24 +304,24 @@ def _trust(stream: BufferedRWPair) -> int | None:
 
     send(_NIX_HELLO)
     if receive() != _NIX_ANSWER:
-        raise OSError("it does not speak the protocol of Nix")
+        raise OSError("not a Nix daemon")
     version = receive()
     send(_NIX_VERSION, 0, 0)
     if version < _NIX_VERSION:
         return None
     length = receive()
-    stream.read(length + -length % 8)  # its version in words
+    stream.read(length + -length % 8)  # its version as text
     return receive()
 
 
 def domains(spec: Spec) -> str:
-    """Ask for what was not listed: this machine, an address, a name."""
-    for host, port in _given(spec, "unlisted", "only tier `allow` promises it"):
+    """Connect to destinations that are not listed: this machine, addresses, a name."""
+    for host, port in _given(spec, "unlisted", "promised in tier `allow` only"):
         with socket.create_connection(("127.0.0.1", 3128), timeout=5) as client:
             client.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\n\r\n".encode())
             answer = client.recv(64)
         if not answer.startswith(b"HTTP/1.1 403 "):
-            return f"the proxy says {answer[:20]!r} to {host}:{port}"
+            return f"the proxy answers {answer[:20]!r} to {host}:{port}"
         if _answers((host.strip("[]"), port)):
             return f"{host}:{port} answers"
     return ""
@@ -335,7 +335,7 @@ def processes(spec: Spec) -> str:
     except ProcessLookupError:
         pass
     except PermissionError:
-        return f"process {process} of the host can be seen"
+        return f"process {process} of the host is visible"
     else:
         if process != os.getpid() and f"/{process}" not in os.path.realpath("/proc/self"):
             return f"process {process} of the host can be signalled"
@@ -350,7 +350,7 @@ def shared_memory(spec: Spec) -> str:
 
 
 def terminal(_spec: Spec) -> str:
-    """Type into a terminal as a program."""
+    """Inject input into a terminal."""
     _, slave = pty.openpty()
     child = os.fork()
     if child == 0:
@@ -372,7 +372,7 @@ def terminal(_spec: Spec) -> str:
 
 
 def user_namespaces(spec: Spec) -> str:
-    """Make a user namespace, which would open more of the kernel."""
+    """Make a user namespace, which would expose more of the kernel."""
     if spec.get("userns"):
         raise Untestable("--allow-userns: not promised")
     child = os.fork()
@@ -397,7 +397,7 @@ def kernel_surface(_spec: Spec) -> str:
 
 
 def privileges(_spec: Spec) -> str:
-    """Look for a capability, a way to gain one, and a process without the filter."""
+    """Look for capabilities, ways to gain one, and processes without the seccomp filter."""
     for process in ("1", "self"):
         rows = (
             line.split(":\t", 1) for line in _read(f"/proc/{process}/status").decode().splitlines() if ":\t" in line
@@ -411,7 +411,6 @@ def privileges(_spec: Spec) -> str:
 
 
 def limits(_spec: Spec) -> str:
-    """Read the limits."""
     if resource.getrlimit(resource.RLIMIT_CORE) != (0, 0):
         return "core files are written"
     if resource.getrlimit(resource.RLIMIT_NPROC)[0] == resource.RLIM_INFINITY:
@@ -420,16 +419,16 @@ def limits(_spec: Spec) -> str:
 
 
 def names(spec: Spec) -> str:
-    """Read the name of the machine and its boot parameters."""
+    """Read hostname and boot parameters."""
     if not spec["hostname"]:
-        raise Untestable("a filter of system calls forbids to give the sandbox a name")
+        raise Untestable("a seccomp filter forbids sethostname here")
     if socket.gethostname() != "claudebox":
-        return "the name of the host is visible"
+        return "the hostname is visible"
     return "boot parameters of the host are visible" if _read("/proc/cmdline") else ""
 
 
 def read_only(spec: Spec) -> str:
-    """Write to what the plan calls read-only, and look for anything else that is writable."""
+    """Write to read-only mounts, and look for unplanned writable ones."""
     for path in ("/", *spec["read_only"]):  # type: ignore[misc]
         if _writable(path):
             return f"{path} can be written"
@@ -448,7 +447,7 @@ def _writable_mounts() -> Iterator[str]:
 
 
 def _writable(path: str) -> bool:
-    """Try to write without changing anything."""
+    """Return whether a path can be written; its content does not change."""
     try:
         directory = stat.S_ISDIR(os.lstat(path).st_mode)
         if directory:
@@ -463,12 +462,12 @@ def _writable(path: str) -> bool:
 
 
 def settings(spec: Spec) -> str:
-    """Compare variables, mounts and the network with what was asked for."""
+    """Compare variables, mounts and network with the settings."""
     for name, digest in spec["variables"].items():  # type: ignore[attr-defined]
         if name not in os.environ:
             return f"the variable {name} is missing"
         if digest and hashlib.sha256(os.fsencode(os.environ[name])).hexdigest() != digest:
-            return f"the variable {name} is not what it should be"
+            return f"the variable {name} has another value"
     for path, writable, device, inode in spec["asked"]:  # type: ignore[attr-defined]
         status = os.stat(path)
         if (status.st_dev, status.st_ino) != (device, inode):
@@ -477,22 +476,22 @@ def settings(spec: Spec) -> str:
             return f"{path} can be written"
     shared = os.readlink("/proc/self/ns/net") == spec["network_namespace"]
     if shared != spec["shared"]:
-        return f"tier {spec['network']}, and the network is {'that' if shared else 'not that'} of the host"
+        return f"tier {spec['network']}, but the network is {'' if shared else 'not '}that of the host"
     routes = [line.split()[0] for line in _read("/proc/net/route").decode().splitlines()[1:]]
     if spec["isolated"] and routes:
-        return f"tier {spec['network']}, and there is a route by {routes[0]}"
+        return f"tier {spec['network']}, but there is a route through {routes[0]}"
     return ""
 
 
 def project(spec: Spec) -> str:
-    """Write to the project: a sandbox that protects by being useless holds nothing."""
+    """Write to the project: a useless sandbox protects nothing."""
     (path,) = _given(spec, "project", "you cannot write the project either")
     return "" if _writable(str(path)) else "the project cannot be written"
 
 
 def protected(spec: Spec) -> str:
-    """Change, replace and create what the host's tools obey."""
-    for path in _given(spec, "protected", "nothing in this project is protected: --allow, or no repository"):
+    """Write, replace and create files that the host's tools obey."""
+    for path in _given(spec, "protected", "nothing is protected here: --allow, or no repository"):
         if not os.path.lexists(path):
             return f"{path} can be created"
         if _writable(path):
@@ -510,7 +509,7 @@ def protected(spec: Spec) -> str:
 
 
 def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is left behind
-    """Leave a process behind; whoever started us looks whether it outlives the sandbox."""
+    """Leave a process behind; `--verify` checks whether it outlives the sandbox."""
     if os.fork():
         return ""
     os.setsid()
@@ -530,7 +529,7 @@ PROBES: tuple[Callable[[Spec], str], ...] = (
 
 
 def main(path: str) -> None:
-    """Try everything and report."""
+    """Run all probes and report."""
     signal.alarm(60)
     with open(path, encoding="ascii") as file:
         spec = json.load(file)
@@ -540,13 +539,13 @@ def main(path: str) -> None:
             detail = probe(spec)
         except Untestable as why:
             row = {"promise": name, "status": "untestable", "detail": str(why)}
-        except Exception as error:  # noqa: BLE001 - a probe that fails proves nothing, and that must not look well
-            row = {"promise": name, "status": "broken", "detail": f"the probe itself failed: {error!r}"}
+        except Exception as error:  # noqa: BLE001 - a probe that fails must not count as held
+            row = {"promise": name, "status": "broken", "detail": f"the probe failed: {error!r}"}
         else:
             row = {"promise": name, "status": "broken" if detail else "held", "detail": detail}
         sys.stdout.write(json.dumps(row) + "\n")
         sys.stdout.flush()
-    time.sleep(0.05)  # for the process that is left behind to have begun
+    time.sleep(0.05)  # so that the process left behind has started
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""`--verify`: start the very sandbox that these flags, files and this project would get, and try to break out of it.
+"""`--verify`: start the sandbox that these flags and files would get here, and try to break out of it.
 
-Canaries are planted on the host, a probe runs inside, and each promise is reported as held, broken, or not testable
-here. It needs no root, asks nothing, and leaves nothing behind. Canaries take the place of the user's credentials.
+Canaries are planted on the host, some in place of the user's credentials; a probe runs inside; and each promise is
+reported as held, broken, or not testable here. It needs no root, asks nothing, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -44,46 +44,46 @@ Status = Literal["held", "broken", "untestable"]
 _PROBE, _SPEC = "/run/claudebox/probe.py", "/run/claudebox/probe.json"
 _LIMIT = 1 << 20
 _COLOURS = {"held": "green", "broken": "red", "untestable": "yellow"}
-_GONE_WITHIN = 3.0  # seconds in which whatever ran inside must have ended
+_GONE_WITHIN = 3.0  # seconds until everything inside must have ended
 
-# What is promised: name of the probe, the promise, and the requirements and threats that it answers.
+# Name of the probe, the promise, and the requirements and threats that it covers.
 PROMISES: tuple[tuple[str, str, str], ...] = (
-    ("environment", "variables of the host stay out", "SAND-02 A01"),
+    ("environment", "variables of the host do not enter", "SAND-02 A01"),
     ("arguments", "arguments inside show neither values nor mounts", "SAND-02 A02"),
-    ("memory", "the memory of the first process holds nothing of the host", "A03"),
-    ("descriptors", "files that your shell has open stay out", "A04"),
-    ("redirected", "of a redirected file only the bytes enter", "A21"),
+    ("memory", "the memory of the first process contains nothing of the host", "A03"),
+    ("descriptors", "files that your shell has open do not enter", "A04"),
+    ("redirected", "a redirected file can be read, not reopened", "A21"),
     ("keyrings", "the kernel's keyrings do not answer", "A08 A09"),
-    ("hidden", "your keys, tokens, history and profiles are not there", "SAND-04 SAND-09"),
-    ("secrets", "a secret planted beside them is not there", "SAND-08 SAND-09"),
-    ("login", "what renews your login stays out", "AUTH-01 I01 I02"),
-    ("credential", "your API key or login is not inside, and the broker does not give it away", "AUTH-01 I03"),
+    ("hidden", "your keys, tokens, history and profiles are hidden", "SAND-04 SAND-09"),
+    ("secrets", "a secret planted beside them is hidden", "SAND-08 SAND-09"),
+    ("login", "your refresh token does not enter", "AUTH-01 I01 I02"),
+    ("credential", "your API key or login is not inside, and the broker does not reveal it", "AUTH-01 I03"),
     ("held_secrets", "values of `[[secrets]]` are not inside, only their placeholders", "SECR-01 A01"),
-    ("sockets", "sockets of the host do not answer, not even in the project under another name", "SAND-09 C19 C33"),
+    ("sockets", "sockets of the host do not answer, not even renamed ones in the project", "SAND-09 C19 C33"),
     ("masked", "secrets in files of the project are masked", "A20 C32"),
     ("abstract", "abstract sockets of the host do not answer", "F15 F16"),
     ("listeners", "services of this machine do not answer", "NET-T NET-01 F01"),
-    ("domains", "only domains that are listed answer, and no address does", "NET-03 F05 F13"),
-    ("processes", "processes of the host are neither seen nor reached", "SEC-02 A06"),
-    ("shared_memory", "shared memory of the host is not there", "A11"),
+    ("domains", "only listed domains answer, and no IP address does", "NET-03 F05 F13"),
+    ("processes", "processes of the host are invisible", "SEC-02 A06"),
+    ("shared_memory", "shared memory of the host is invisible", "A11"),
     ("terminal", "nothing can be typed into your terminal", "B01 B02 B04"),
-    ("user_namespaces", "no further user namespaces", "H01 C24"),
+    ("user_namespaces", "no user namespaces can be made", "H01 C24"),
     ("kernel_surface", "rarely used parts of the kernel are closed", "H02 F17"),
-    ("privileges", "no capabilities, and the filter is on every process", "H03 H04 H05"),
+    ("privileges", "no capabilities, and a seccomp filter on every process", "H03 H04 H05"),
     ("limits", "no core files, and a limit on processes", "A19 H08"),
-    ("names", "the name and boot parameters of the machine stay out", "A17"),
-    ("read_only", "everything is read-only but what the plan says", "SAND-04 SAND-06 C25"),
-    ("settings", "tier, variables and mounts are those of your flags, files and profile", "PROF-01 E07"),
-    ("project", "the project can be worked on", "SAND-05"),
-    ("protected", "what your tools obey in the project cannot change", "SEC-04 C20 C22 D05 D06 D21"),
-    ("nix_daemon", "the Nix daemon trusts nobody inside, or is not there", "NIXSEC-01 G01 G03"),
+    ("names", "hostname and boot parameters are hidden", "A17"),
+    ("read_only", "only what the plan says is writable", "SAND-04 SAND-06 C25"),
+    ("settings", "tier, variables and mounts are those of your settings", "PROF-01 E07"),
+    ("project", "the project is writable", "SAND-05"),
+    ("protected", "files that your tools obey cannot change", "SEC-04 C20 C22 D05 D06 D21"),
+    ("nix_daemon", "the Nix daemon does not trust the sandbox, or is unreachable", "NIXSEC-01 G01 G03"),
     ("survivors", "nothing outlives the sandbox", "SAND-15 E12"),
 )
 
 
 @dataclass(frozen=True)
 class PromiseResult:
-    """What became of one promise."""
+    """The outcome of one promise."""
 
     promise: str
     text: str
@@ -93,10 +93,10 @@ class PromiseResult:
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
-    """Print the findings; 1 if a promise is broken."""
+    """Print the results; return 1 if a promise is broken."""
     wanted = rehearsal.read_examined(flags, environ)
     if wanted.settings.words:
-        raise ClaudeboxError("`--verify` runs its own program", hint="leave out the words for claude")
+        raise ClaudeboxError("`--verify` runs its own program", hint="leave out the arguments for the client")
     findings = examine(environ, wanted)
     broken = [finding for finding in findings if finding.status == "broken"]
     if wanted.settings.on("json"):
@@ -126,12 +126,11 @@ def examine(
     alter: Callable[[Plan], Plan] = lambda plan: plan,
     prepare: Callable[[Plan, Canaries], Prepared] = lambda plan, _: run_prepare.prepare(plan),
 ) -> list[PromiseResult]:
-    """Plant, start, probe, and compare with what the plan promises.
+    """Plant canaries, run the probe, and return its results.
 
-    `alter` and `prepare` exist for tests, which break one protection at a time to see it reported.
+    `alter` and `prepare` are for tests, which break one protection at a time.
     """
-    # Whatever refuses a launch refuses here, before anything is planted.
-    policy = wanted.policy.replace(program="exec", words=("true",))  # what is promised holds without a client as well
+    policy = wanted.policy.replace(program="exec", words=("true",))  # the promises hold without a client, too
     first = session.make_plan(wanted.settings, policy, environ)
     instance = first.host.instance
     with contextlib.ExitStack() as stack:
@@ -149,14 +148,14 @@ def examine(
         plan = _with_probe(planned, canaries)
         prepared = prepare(alter(plan), canaries)
         held = {row.source for row in plan.secrets}
-        # The token for git enters, as the user wants it to; it must not be taken for one that stays outside.
+        # The token for git enters by the user's wish, so it gets no canary.
         values = session.fetch(planned, environ, lambda source, _: canaries.value if source in held else "no-token")
         output = _run_probe(planned.replace(plan=plan), prepared, values, canaries.token)
         return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
 
 
 def _with_probe(planned: Planned, canaries: Canaries) -> Plan:
-    """Return the same plan with the probe as its program."""
+    """Return the plan with the probe as its program."""
     plan, python = planned.plan, _python(planned.host)
     if not python:
         raise ClaudeboxError(
@@ -201,7 +200,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         "hidden": [(fact.path, *fact.identity) for fact in hidden if fact.identity],
         "secrets": canaries.secrets,
         "credential": canaries.credential[::-1] if plan.holds_credential else "",
-        "no_credential": "there is no key and no login here, or it enters because you want it to",
+        "no_credential": "there is no key or login here, or you let it enter",
         "broker": plan.policy.agent.upstream.socket,
         "placeholder": plan.policy.agent.upstream.placeholder,
         "login": f"{plan.policy.agent.login}/store/.credentials.json" if facts.agent.login.known else "",
@@ -229,7 +228,7 @@ def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:
 
 
 def _run_probe(planned: Planned, prepared: Prepared, values: Values, token: str) -> dict[str, dict[str, str]]:
-    """Run the probe, with a file as its standard input, and return what it wrote, by promise."""
+    """Run the probe with a file as its standard input; return its lines by promise."""
     reading, writing = os.pipe()
     kept = os.dup(0), os.dup(1)
     file = memory_file(token.encode())
@@ -243,7 +242,7 @@ def _run_probe(planned: Planned, prepared: Prepared, values: Values, token: str)
         for number, descriptor in enumerate(kept):
             os.dup2(descriptor, number)
             os.close(descriptor)
-    os.set_blocking(reading, False)  # whatever survived may hold the other end
+    os.set_blocking(reading, False)  # a surviving process may hold the other end
     written = b""
     try:
         while len(written) < _LIMIT and (piece := os.read(reading, 65536)):
@@ -273,7 +272,7 @@ def _findings(output: dict[str, dict[str, str]], canaries: Canaries) -> Iterator
         if name == "keyrings" and status == "held" and canaries.key:
             status, detail = "untestable", canaries.key
         if name == "survivors" and status == "held" and _survives(canaries.leftover):
-            status, detail = "broken", "a process that was started inside is still running"
+            status, detail = "broken", "a process started inside is still running"
         yield PromiseResult(name, text, tuple(proves.split()), status, detail)
 
 
