@@ -196,7 +196,7 @@ def test_no_tree_of_repositories_runs_anything_on_the_host(user_box, number):
     after = box.claudebox("--log")
 
     entered = box.host("/usr/bin/python3", "-c", ENTER, f"{box.home}/{MARK}", str(MOST))
-    incomplete = bool(os.listdir(notes)) and "goes on with it" in after.stderr
+    incomplete = bool(os.listdir(notes)) and "continues" in after.stderr
     assert entered.returncode == 0 or incomplete, (seed, entered.stderr, after.stderr)
     sh(box, f"git init -q armed.d; git -C armed.d config core.fsmonitor '{evil};:'")
     control = box.host("/usr/bin/python3", "-c", ENTER, f"{box.home}/{MARK}", "1000000", cwd=f"{box.project}/armed.d")

@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -574,7 +575,7 @@ def test_sessions_beside_each_other_are_told_apart_as_far_as_that_can_be(user_pr
     first, second = names(box)
 
     shown = box.claudebox("--changes", first).stdout
-    assert f"{second} was at work here at the same time: 1 of these are among its changes, too" in shown
+    assert f"{second} ran here at the same time" in shown
     undo(box, second)
 
     assert not Path(box.project, "two").exists()
@@ -938,6 +939,21 @@ def test_a_racing_link_leads_no_snapshot_away(tmp_path):
     assert seen == {"d", "l"}  # it did race
 
 
+def test_a_python_without_sqlite_says_that_undo_is_not_available(monkeypatch):
+    # proves UNDO-01
+    from claudebox.undo import snapshot
+
+    sidecar = snapshot.UndoSidecar(None, None)  # type: ignore[arg-type]
+    sidecar.begin()
+    before = sidecar.finish()
+    monkeypatch.setattr(sys, "meta_path", [])
+    sidecar.begin((("log", 1),))
+    after = sidecar.finish()
+
+    assert before == ()
+    assert after == ("undo is not available: this Python has no `sqlite3` module",)
+
+
 def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):
     # proves UNDO-01
     from claudebox.undo.snapshot import CutOffError
@@ -960,7 +976,7 @@ def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):
     scan = Scan(str(tmp_path / "p"), store, None, most=1 << 20)
     with pytest.raises(CutOffError):
         scan.look(released)
-    store.write_partial(scan.snapshot())
+    store.write_partial("cut", scan.snapshot())
 
     again = SnapshotStore(str(tmp_path / "store"))
     scan = Scan(str(tmp_path / "p"), again, again.newest_like(str(tmp_path / "p")), most=1 << 20)

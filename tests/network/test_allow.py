@@ -535,4 +535,4 @@ def test_the_user_can_let_a_domain_into_the_session_that_runs(plain_netbox):
         assert ask("connect", "four.example") == "403"
         visible = box.run("sh", "-c", "ls -d /run/user/*/claudebox* /tmp/claudebox*", flags=flags)
         assert "control" not in visible.stdout  # nothing inside can do the same
-    assert "let in by the user: other.example" in box.host(box.program, "--log", "all").stdout
+    assert "permitted by the user: other.example" in box.host(box.program, "--log", "all").stdout

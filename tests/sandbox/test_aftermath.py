@@ -201,7 +201,7 @@ def test_the_log_shows_sessions_and_says_what_it_does_not_know(user_box):
     assert "end, status 0" in shown.stdout
     assert [json.loads(line)["kind"] for line in machine.stdout.splitlines()] == ["start", "end"]
     assert wrong.returncode == 125
-    assert "`--log` does not know `--no-such-thing`" in wrong.stderr
+    assert "unexpected argument `--no-such-thing`" in wrong.stderr
     assert alone.returncode == 125
 
 

@@ -91,10 +91,10 @@ def test_a_report_that_nobody_has_seen_is_mentioned_until_somebody_has(user_box)
     shown = user_box.claudebox("--attach", "project")
     second = user_box.sh("true")
 
-    assert "`project` has left something to look at: `claudebox --attach project` shows its report" in first.stderr
+    assert "`claudebox --attach project` shows the report" in first.stderr
     assert names == ["project", "project-2"]
     assert "Makefile" in shown.stdout
-    assert "has left something" not in second.stderr
+    assert "shows the report" not in second.stderr
     repositories.make(user_box)
     for _ in range(2):  # a session has the name of its copy, whatever was there before
         detach(user_box, "echo >>Makefile", "--new", "own")

@@ -129,7 +129,7 @@ def test_a_project_that_was_moved_is_found_or_asked_for(box, background):
     lost = box.sh("true", cwd=aside)
     found = box.sh("true", cwd=moved)
 
-    assert "nobody has looked at what it left: the directory is not there any more" in lost.stderr, lost.stderr
+    assert "was not examined: the directory is gone" in lost.stderr, lost.stderr
     assert f"(now {moved})" in found.stderr, found.stderr
     assert is_disarmed(found.stderr, "n/.git")
     assert not status(box, f"{moved}/n")
@@ -144,12 +144,12 @@ def test_a_project_that_was_moved_is_found_or_asked_for(box, background):
     leave_armed(box, background, project)
     os.rename(around, f"{box.base}/gone")
     box.project = aside
-    assert "not there any more" in box.sh("true").stderr
+    assert "was not examined" in box.sh("true").stderr
     (name,) = os.listdir(f"{box.home}/.claudebox/unlooked")
     assert f"`claudebox --changes {name}`" in box.sh("true").stderr  # still
     said = box.claudebox("--changes", name)
-    assert (said.returncode, "nobody looks for it any more" in said.stderr) == (0, True), said.stderr
-    assert "not there any more" not in box.sh("true").stderr
+    assert (said.returncode, "dismissed" in said.stderr) == (0, True), said.stderr
+    assert "was not examined" not in box.sh("true").stderr
 
 
 def end_after(box: Box, background: Background, action: Callable[[], None], moved: str, *flags: str) -> tuple[int, str]:
@@ -206,7 +206,7 @@ def test_another_directory_that_is_moved_while_a_session_runs_is_asked_for(box, 
 
     assert (status_of_end, beside in said) == (1, True), said
     assert is_disarmed(said, "n/.git"), said
-    assert f"{beside}: not there any more" in later.stderr, later.stderr
+    assert f"{beside}: gone" in later.stderr, later.stderr
     os.rename(away, beside)
     box.sh("true")
     assert note not in os.listdir(f"{box.home}/.claudebox/unlooked")
@@ -218,11 +218,11 @@ def test_removing_the_state_of_a_project_that_is_gone_ends_the_search_for_it(use
     leave_armed(box, background, f"{box.base}/away/project")
     os.rename(f"{box.base}/away", f"{box.base}/gone")
     box.project = box.mkdir(f"{box.base}/aside")
-    assert "not there any more" in box.sh("true").stderr
+    assert "was not examined" in box.sh("true").stderr
     os.chmod(f"{box.home}/.claudebox", 0o700)
-    assert "nobody has looked at what it left" in box.claudebox("--check").stdout
+    assert "was not examined" in box.claudebox("--check").stdout
     assert box.claudebox("-y", "--instances", "prune").returncode == 0
-    assert "not there any more" not in box.sh("true").stderr
+    assert "was not examined" not in box.sh("true").stderr
 
 
 def test_a_session_ends_as_always_if_its_note_is_gone(user_box, running):

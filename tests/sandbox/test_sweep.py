@@ -345,27 +345,29 @@ def test_more_changes_than_can_be_told_apart_in_time_are_said_first(tmp_path, mo
     assert next(screen.lines(screen.Ending(seen))).endswith(": . (3000 changes are too many to be told apart)")
 
 
-def test_before_the_start_only_so_much_is_looked_at(tmp_path, monkeypatch):
+def test_before_the_start_only_so_much_time_is_spent(tmp_path, monkeypatch):
     # proves REPORT-03
-    monkeypatch.setattr(snapshot, "_MOST_AT_START", 20)
-    looked: list[str] = []
-    sys.addaudithook(lambda event, _: looked.append(event) if event == "os.scandir" and active else None)
+    for name in range(30):
+        (tmp_path / f"a/{name}/b").mkdir(parents=True)
+    (tmp_path / "a/7/deep").write_text("")
+    started: list[str] = []
+    sys.addaudithook(lambda event, _: started.append(event) if event == "os.scandir" and active else None)
     active = True
     try:
-        counts = []
-        for number in (1, 100):
-            for name in range(number):
-                (tmp_path / f"a/{name}/b").mkdir(parents=True, exist_ok=True)
-            looked.clear()
-            snapshot.begin(str(tmp_path))
-            counts.append(len(looked))
-        looked.clear()
-        report_changes.look(report_changes.Places(str(tmp_path)), snapshot.begin(str(tmp_path), listing=False))
+        whole = snapshot.begin(str(tmp_path))
+        once = len(started)
     finally:
         active = False
+    monkeypatch.setattr(snapshot, "_LISTING", -1.0)
+    cut = snapshot.begin(str(tmp_path))
+    (tmp_path / "a/7/deep").unlink()
+    (tmp_path / "a/8/Makefile").write_text("all:")
+    seen = [report_changes.look(report_changes.Places(str(tmp_path)), begun) for begun in (whole, cut)]
 
-    assert max(counts) <= 21, "given up beyond so many names"
-    assert len(looked) == 202, "each directory is read once"
+    assert once == 62, "each directory is read once"
+    assert [change.path for change in seen[0].changes] == ["a/8/Makefile", "a/7/deep"]
+    assert [change.path for change in seen[1].changes] == ["a/8/Makefile"]
+    assert (seen[0].unseen, seen[1].unseen) == ((), (("", snapshot.UNTRACKED),))
 
 
 def test_a_clock_that_is_set_back_hides_nothing(tmp_path):
@@ -373,7 +375,8 @@ def test_a_clock_that_is_set_back_hides_nothing(tmp_path):
     # proves REPORT-01, R10
     for listing in (True, False):
         begun = snapshot.begin(str(tmp_path), listing=listing)
-        late = begun.replace(since=begun.since + 10, clock=begun.clock + 10)
+        moment = begun.moment
+        late = begun.replace(moment=moment.replace(file_system=moment.file_system + 10, clock=moment.clock + 10))
         (tmp_path / f".envrc{listing}").write_text("evil")
         os.utime(tmp_path / f".envrc{listing}", (0, 0))
         seen = report_changes.look(report_changes.Places(str(tmp_path)), late)

@@ -63,12 +63,26 @@ def test_old_records_go_and_new_ones_stay(state, monkeypatch):
         made.write("start", {})
         made.close()
         names.append(made.name)
-        kept = sorted(os.listdir(f"{state}/log"))
+        kept = report_log.records(f"{state}/log")
         assert len(kept) <= 8
         assert kept == names[-len(kept) :]
         time.sleep(0.002)
 
     assert len(kept) >= 4
+
+
+def test_the_newest_is_last_whatever_the_clock_says(state, monkeypatch):
+    # proves NEW-R5
+    Path(f"{state}/log").mkdir(parents=True)
+    names = ["29990101T000000.000Z-project-77.jsonl"]  # of an earlier version
+    Path(f"{state}/log/{names[0]}").touch()
+    for number in range(11):
+        monkeypatch.setattr(time, "time", lambda now=1e9 - number: now)
+        made = report_log.SessionLog(state, "project")
+        made.close()
+        names.append(made.name)
+
+    assert report_log.records(f"{state}/log", "project") == names
 
 
 def test_records_are_bounded_in_size(state, monkeypatch):
@@ -264,7 +278,7 @@ def test_the_log_can_be_filtered_and_is_json_for_machines(filled, capfd, monkeyp
 
 
 def test_an_unknown_word_is_told(filled, capfd, monkeypatch):
-    with pytest.raises(ClaudeboxError, match="does not know `-x`"):
+    with pytest.raises(ClaudeboxError, match="unexpected argument `-x`"):
         shown(filled, capfd, monkeypatch, "-x")
 
 

@@ -1,4 +1,4 @@
-"""`--log`: what sessions decided about the network and what they changed, as a table or as JSON lines."""
+"""`--log`: decisions about the network and changes of sessions, as a table or as JSON lines; `--usage`: their cost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import select
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from claudebox.base import console
 from claudebox.base import state as base_state
@@ -22,7 +22,7 @@ from claudebox.tables import prices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from claudebox.settings.layers import Settings
 
@@ -35,16 +35,15 @@ _FLAGS = 8  # that are shown
 _DNS = 53
 
 
-class Wanted(Value):
-    """Which records and which lines of them."""
+class Filter(Value):
+    """Selects logs, and lines of them."""
 
-    project: str  # the name of an instance; empty: of every project
+    project: str  # the name of an instance; empty: every project
     verdict: str = ""
     host: str = ""  # a part of its name
-    changes: bool = False  # every path that changed, and no decision
+    changes: bool = False  # paths that changed instead of decisions
 
     def takes(self, line: Line) -> bool:
-        """Return whether a line is wanted."""
         kind = line.get("kind")
         if kind == "changes" or self.changes:
             return self.changes and kind != "decision"
@@ -75,7 +74,7 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
                     flags |= dict.fromkeys(filter(None, (permitting(line),)))
         if flags and not settings.on("json"):
             more = f" and {len(flags) - _FLAGS} more" if len(flags) > _FLAGS else ""
-            _out(f"what was denied would be let through by: {' '.join(list(flags)[:_FLAGS])}{more}")
+            _out(f"to permit what was denied: {' '.join(list(flags)[:_FLAGS])}{more}")
     except BrokenPipeError:
         return 0
     for text in leftovers.describe_killed(f"{home}/.claudebox"):
@@ -86,7 +85,7 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
 
 
 def permitting(line: Line) -> str:
-    """Return the flag that would have let a denied connection through; nothing where there is none."""
+    """Return the flag that permits a denied connection, if there is one."""
     host, port, rule = str(line.get("host", "")), _number(line.get("port")), line.get("rule")
     if line.get("kind") != "decision" or line.get("verdict") != "denied":
         return ""
@@ -94,18 +93,18 @@ def permitting(line: Line) -> str:
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         flags = {"lan": f"--allow-address {place}", "machine": f"--allow-host-port {port}"}
         return console.clean(flags.get(str(rule), ""))
-    name = canonical(host)  # whoever is inside chose it
+    name = canonical(host)  # chosen inside
     if "." not in name or rule not in ("not-listed", "port"):
         return ""
-    usual = (80, 443, _DNS)  # who asked for the name alone has not said more
+    usual = (80, 443, _DNS)  # a lookup of the name alone has the port of DNS
     return f"--allow-domain {name}" if port in usual and rule == "not-listed" else f"--allow-domain {name}:{port}"
 
 
-def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Wanted:
+def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Filter:
     workdir = current_directory()
     repository = git_facts.find_repository(workdir, os.getuid(), home, environ)
     project = base_state.locate(home, repository.main if repository else workdir).name
-    wanted = Wanted(project)
+    wanted = Filter(project)
     for word in words:
         if word == "all":
             wanted = wanted.replace(project="")
@@ -115,7 +114,7 @@ def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Wante
             wanted = wanted.replace(verdict=word)
         elif word.startswith("-") or not word.isprintable() or not word:
             raise ClaudeboxError(
-                f"`--log` does not know `{word}`",
+                f"unexpected argument `{word}` of `--log`",
                 hint=f"`--log [all] [changes|{'|'.join(VERDICTS)}] [PART OF A HOST'S NAME]`, `--follow`, `--json`",
             )
         else:
@@ -123,35 +122,24 @@ def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Wante
     return wanted
 
 
-class _Following(NamedTuple):
-    readers: dict[str, LogReader]
-
-    def turn(self, directory: str, project: str) -> Iterator[Line]:
-        present = records(directory, project)
-        for name in present:
-            if name not in self.readers:
-                self.readers[name] = LogReader(directory, name)
-        for name in [name for name in self.readers if name not in present]:
-            self.readers.pop(name).close()
-        for reader in self.readers.values():
-            yield from reader.lines()
-
-
-def _follow(directory: str, wanted: Wanted, show: Any) -> int:
-    """Show what the newest session did, and then what every session does."""
-    old = records(directory, wanted.project)
-    following = _Following({})
-    for name in old[:-1]:
-        reader = LogReader(directory, name)
-        for _ in reader.lines():
+def _follow(directory: str, wanted: Filter, show: Callable[[Line], None]) -> int:
+    """Show the newest session, and then whatever sessions log."""
+    readers: dict[str, LogReader] = {}
+    for name in records(directory, wanted.project)[:-1]:
+        readers[name] = LogReader(directory, name)
+        for _ in readers[name].lines():
             continue
-        following.readers[name] = reader
     outlet = select.poll()
-    outlet.register(1, 0)  # its going away is told unasked
+    outlet.register(1, 0)  # reports unasked that the reader is gone
     try:
         while True:
-            for line in following.turn(directory, wanted.project):
-                if wanted.takes(line):
+            present = records(directory, wanted.project)
+            for name in readers.keys() - set(present):
+                readers.pop(name).close()
+            for name in present:
+                if name not in readers:
+                    readers[name] = LogReader(directory, name)
+                for line in filter(wanted.takes, readers[name].lines()):
                     show(line)
             if outlet.poll(_POLL):
                 return 0
@@ -182,13 +170,13 @@ def _as_table(line: Line) -> None:
         case "opened":
             names = line.get("names")
             shown = ", ".join(map(str, names)) if isinstance(names, list) else ""
-            _out(f"{moment}  let in by the user: {console.shorten(shown, 200)}")
+            _out(f"{moment}  permitted by the user: {console.shorten(shown, 200)}")
         case "full":
-            _out(f"{moment}  the record is full: what came later is in it as sums only")
+            _out(f"{moment}  the log is full: later entries are sums only")
         case "broker" if line.get("silent"):
-            _out(f"{moment}  the broker gave no account at its end: what came last may be missing")
+            _out(f"{moment}  the broker gave no account at its end: the last entries may be missing")
         case "broker" if lost := _number(line.get("lost")):
-            _out(f"{moment}  {lost} connections or answers could not be written")
+            _out(f"{moment}  {lost} connections or answers could not be logged")
         case "decision":
             _out(f"{moment}  {_row(line)}")
         case _:  # of a later version
@@ -196,13 +184,12 @@ def _as_table(line: Line) -> None:
 
 
 def _out_changes(line: Line) -> None:
-    """Print each path on a line of its own, whole and cleaned."""
     what, directory, names = line.get("what"), line.get("in"), line.get("names")
     where = f"{directory}/" if directory else ""
     for name in names if isinstance(names, list) else ():
         _out(console.clean(f"  {what}: {where}{name}"))
     if what == "full":
-        _out("  the log is full: there are more changes than these")
+        _out("  the log is full: there are more changes")
 
 
 def _row(line: Line) -> str:
@@ -226,9 +213,6 @@ def _moment(value: object) -> str:
 
 def _number(value: object) -> int:
     return int(value) if isinstance(value, int | float) and abs(value) < 1 << 62 else 0
-
-
-# `--usage`: what the model has cost, by project and day, from the logs that are kept.
 
 
 _TITLES = ("day", "project", "sessions", "answers", "input", "output", "cached", "dollars")

@@ -1,4 +1,4 @@
-"""`--changes` and `--undo`: what a session did to the project, and taking that back."""
+"""`--changes` and `--undo`: show and revert what a session did to the project."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from claudebox.settings.layers import merge
 from claudebox.settings.records import UndoRequest
 from claudebox.undo import refs as undo_refs
 from claudebox.undo import restore
-from claudebox.undo.manifest import Comparison, find_changed_meanwhile, find_changes
+from claudebox.undo.manifest import MEANWHILE, Comparison, find_changed_meanwhile, find_changes
 from claudebox.undo.refs import RefComparison
 from claudebox.undo.snapshot import find_skipped
 from claudebox.undo.store import UNDO, SnapshotStore
@@ -47,11 +47,10 @@ _BOTH = "Take these back, too, and with them what was done since? [y/N] "
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
-    """Show what a session changed, and take it back if that is wanted."""
     home, workdir = current_home(environ), current_directory()
     try:
         settings, _ = session.read_settings(flags, environ)
-    except ClaudeboxError as error:  # what a session did can be seen and taken back all the same
+    except ClaudeboxError as error:  # a broken file prevents no undo
         console.warn(f"{error.message}: going on without")
         settings = merge(flags, environ)
     wanted = session.decide_policy(settings.replace(words=()), environ).undo or UndoRequest()
@@ -77,7 +76,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
 
 
 class _Undo:
-    """A session by its start and its end, and the project as it is."""
+    """A session by its start and its end."""
 
     def __init__(
         self, name: str, start: Snapshot, wanted: UndoRequest, store: SnapshotStore, instance: base_state.Instance
@@ -87,20 +86,20 @@ class _Undo:
         self._unfinished = store.read_unfinished()
 
     def show(self, *, patch: bool, most: int = 0, descriptor: int = 1, keep: bool = False) -> Snapshot:
-        """Show what the session changed, and what changed since; return the present."""
+        """Show what the session changed and what changed since; return the present."""
         now = self._look(keep=keep)
         end = self._end if self._end is not None else now
         comparison, refs = self._compare(now), RefComparison(self._start, self._end, now)
         changes = find_changes(self._start, end)
         lines = [
             f"{clean(self._name)}:" if self._end is not None else
-            f"since {clean(self._name)} began (nobody has looked at its end, so all of it counts):",
+            f"since {clean(self._name)} began (its end was not recorded, so later changes count, too):",
             *_change_lines(changes, most),
             *_titled("git", map(_describe_move, refs.session)),
         ]  # fmt: skip
         if len(lines) == 1:
             lines.append("the session changed nothing" + (" that is kept" if comparison.unkept else ""))
-        lines += self._list_others(changes)
+        lines += self._list_others()
         lines += _titled("changed since the session, stays as it is", _since_lines(comparison, refs, end, now), most)
         twice = (*map(clean, comparison.touched_twice), *map(_describe_move, refs.touched_twice))
         lines += _titled("changed by the session and again since", twice, most)
@@ -127,9 +126,9 @@ class _Undo:
         for path in {*self._start.late}.intersection(comparison.unreached):
             yield f"{clean(path)}: changed before the snapshot reached it; something in it may be missing"
 
-    def _list_others(self, changes: list[PathChange]) -> Iterator[str]:
-        """Yield which other sessions were at work here meanwhile: what each of them did cannot be told apart."""
-        ours, last = {row.path for row in changes}, self._end.began if self._end is not None else time.time_ns()
+    def _list_others(self) -> Iterator[str]:
+        """Name other sessions that ran at the same time: what each of them did cannot be told apart."""
+        last = self._end.began if self._end is not None else time.time_ns()
         for name in self._store.names():
             try:
                 start = self._store.read_snapshot(name)
@@ -137,11 +136,10 @@ class _Undo:
             except ClaudeboxError:
                 continue
             if end is not None and start.began < last and end.began > self._start.began and not name.endswith(UNDO):
-                common = sum(row.path in ours for row in find_changes(start, end))
-                yield f"{clean(name)} was at work here at the same time: {common} of these are among its changes, too"
+                yield f"{clean(name)} ran here at the same time: some of these changes may be its own"
 
     def run(self, tools: Tools, flags: Settings) -> int:
-        """Show it, ask, and take it back."""
+        """Show the changes, ask, and revert them."""
         now = self.show(patch=flags.on("patch"), most=_MOST_LINES, descriptor=2, keep=True)
         start, root = self._start, self._start.root
         comparison, refs = self._compare(now), RefComparison(start, self._end, now)
@@ -172,7 +170,7 @@ class _Undo:
         wanted = (*refs.back, *(refs.touched_twice if both else ()))
         kept_here = {real for real, _ in stays}
         moves = tuple(row for row in wanted if row in refs.back or row.real not in kept_here)
-        problems |= {row.name: "it was changed while the question stood, and stays" for row in {*wanted} - {*moves}}
+        problems |= {row.name: MEANWHILE for row in {*wanted} - {*moves}}
         problems |= undo_refs.put_back(tools, self._store, start, now, moves)
         after = self._look(keep=True)
         self._store.write_end(present, after)
@@ -187,7 +185,7 @@ class _Undo:
     def _conclude(
         self, comparison: Comparison, refs: RefComparison, problems: dict[str, str], present: str, *, both: bool
     ) -> int:
-        """Say what is as it was, and what is not."""
+        """Report what was reverted and what was not; return the status."""
         for path, why in sorted(problems.items()):
             console.warn(f"not taken back: {console.shorten(path, 300)}: {why}")
         for path, why in sorted(comparison.left.items())[:_MOST_LINES]:
@@ -207,7 +205,7 @@ class _Undo:
         return FAILED if problems or comparison.left or comparison.unreached or (refs.bound and not both) else 0
 
     def _look(self, *, keep: bool) -> Snapshot:
-        """Read the project as it is; with `keep` so that this can be brought back."""
+        """Return a snapshot of the present; with `keep` it can be restored."""
         start, wanted = self._start, self._wanted
         known = self._end if self._end is not None else start
         store = self._store if keep else None
@@ -219,7 +217,7 @@ class _Undo:
 
 
 def _tell(what: str, done: int, every: int) -> None:
-    """Say how far it is; at a terminal over the line before."""
+    """Print the progress, on a terminal in place."""
     end = "\r" if sys.stderr.isatty() else "\n"
     sys.stderr.write(f"claudebox: undo: {what} {done} of {every}{end}")
     sys.stderr.flush()
@@ -235,7 +233,7 @@ def _titled(title: str, rows: Iterable[str], most: int = 0) -> Iterator[str]:
 
 
 def _change_lines(changes: list[PathChange], most: int) -> Iterator[str]:
-    """Yield what changed, by kind, without what is in a directory that came or went as a whole."""
+    """Yield what changed, by kind; a directory that was made or deleted stands for what is in it."""
     for what, title in _TITLES.items():
         rows = [row for row in changes if row.what == what]
         whole = {row.path for row in rows if what != "changed" and (row.after or row.before).kind == "d"}  # type: ignore[union-attr]
@@ -316,7 +314,7 @@ def _read_kept(store: SnapshotStore, entry: KeptEntry | None) -> bytes | None:
         return None
     try:
         return b"".join(store.read_content(entry.content))
-    except OSError:  # where nobody keeps the present
+    except OSError:  # the present is not kept
         return None
 
 
@@ -337,9 +335,9 @@ def _moment() -> str:
 
 
 def _choose(store: SnapshotStore, workdir: str, words: tuple[str, ...]) -> tuple[str, Snapshot]:
-    """Return the snapshot that is meant: the newest of a session here, or the one whose name begins so."""
+    """Return the newest snapshot of a session here, or the one whose name begins with the given word."""
     if len(words) > 1:
-        raise ClaudeboxError("one session can be named, as in the names of `~/.claudebox/log`")
+        raise ClaudeboxError("only one session can be named, as in `~/.claudebox/log`")
     names = [name for name in store.names() if name.startswith(words[0].removesuffix(".jsonl"))] if words else []
     if words and len(names) != 1:
         problem = f"`{words[0]}` fits {len(names)} snapshots" if names else f"there is no snapshot `{words[0]}`"

@@ -1,8 +1,4 @@
-"""After a session: everything that changed in the project, by kind, in bounded time (D11-D13, D17-D22, C17).
-
-Each change is accounted for: created, changed, deleted, moved, made executable, turned into a link; and so is what
-could not be looked at. What changed is found by `undo.session`; here it gets its kind.
-"""
+"""The report: everything that a session changed in a directory, by kind, in bounded time (D11-D13, D17-D22, C17)."""
 
 from __future__ import annotations
 
@@ -11,31 +7,33 @@ import sys
 import time
 
 from claudebox.base import syscalls, trees
-from claudebox.base.files import Closing, real_path
+from claudebox.base.files import LOST, Closing, real_path
 from claudebox.base.records import Value
-from claudebox.report.kinds import Outputs
+from claudebox.base.trees import IS_DIRECTORY, IS_LINK, KIND
+from claudebox.git.disarm import has_shape
+from claudebox.report import kinds
+from claudebox.report.kinds import Kind
 from claudebox.tables.reported_paths import DEPENDENCIES
-from claudebox.undo.snapshot import letter, look_at_end
+from claudebox.undo.manifest import TYPES, find_changes
+from claudebox.undo.snapshot import UNTRACKED, look_at_end
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.host.records import Guarded
-    from claudebox.report.kinds import Kind
-    from claudebox.undo.snapshot import Beginning, SessionChanges
+    from claudebox.undo.manifest import KeptEntry, PathChange, Snapshot
+    from claudebox.undo.snapshot import Beginning
 
 
-TOO_MANY = "are too many to be told apart"
 BUDGET = 60.0  # seconds; Ctrl+C ends it sooner
+_TOO_MANY = "are too many to be told apart"
 _SORTING = 1.0  # seconds more, to tell kinds apart
 _EVERY = 1024  # changes between two looks at the clock
-# Told of directories that may have been there before, where nobody looked at the start.
-_TOLD_ANYWAY = frozenset(("protected", "repository", "git", "unasked"))
 _SYSTEM = ("/usr/", "/bin/", "/lib", "/opt/", "/nix/store/")
 _BECAME = {"x": "now executable", "l": "now a link", "d": "now a directory"}
 _OPENAT2 = 437
-# struct open_how: flags, mode, resolve. A link that leaves the tree on its way is not followed.
+# struct open_how: flags, mode, resolve. A link on the way that leaves the tree is not followed.
 _BENEATH = b"".join(part.to_bytes(8, sys.byteorder) for part in (os.O_PATH | os.O_CLOEXEC, 0, 0x08 | 0x02))
 _UNKNOWN = "a place that cannot be read ({})"
 
@@ -48,25 +46,29 @@ class ChangedPath:
     def __init__(self, kind: Kind, path: str, how: str, *, beside: bool = True) -> None:
         self.kind = kind
         self.path = path  # below the project, or absolute
-        self.how = how  # new, changed, deleted, moved, ...; empty if it is not known which
-        self.beside = beside  # what it lies in was there before
+        self.how = how  # new, changed, deleted, moved, ...
+        self.beside = beside  # its directory was there before
 
 
 class Report(Value):
-    """Everything that is known about what changed."""
+    """Everything that changed."""
 
     changes: tuple[ChangedPath, ...] = ()
     unseen: tuple[tuple[str, str], ...] = ()  # path and why it was not looked at
-    files: tuple[str, ...] = ()  # every file that is new or changed, by its whole path
+    files: tuple[str, ...] = ()  # absolute paths of all files that are new or changed
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing changed and everything was looked at."""
         return not (self.changes or self.unseen)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Return whether a later look could see more; what cannot be read at all is only named."""
+        return any(why in (trees.OUT_OF_TIME, LOST) or why.endswith(_TOO_MANY) for _, why in self.unseen)
 
 
 def join(report: Report, root: str, other: Report) -> Report:
-    """Return a report with that about another tree, whose paths become whole ones."""
+    """Add the report about another directory, with absolute paths."""
 
     def whole(row: ChangedPath) -> ChangedPath:
         kind = row.kind
@@ -88,144 +90,134 @@ class Places(Value):
     guarded: tuple[Guarded, ...] = ()
     stubs: frozenset[str] = frozenset()  # of this session
     standing: frozenset[str] = frozenset()  # stubs of sessions that are still alive
-    home: str = ""  # of the user
-    reopened: tuple[tuple[int, int], ...] = ()  # directories of the user's that we opened, and closed again
+    reopened: tuple[tuple[int, int], ...] = ()  # directories of the user's that we opened and closed again
+    snapshot: tuple[str, str] = ("", "")  # the state directory of the project, and the session with a snapshot there
 
 
 def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Report:
-    """Look at everything, until the time is up."""
+    """Find everything that changed, until the time is up."""
     deadline = time.monotonic() + budget
-    workdir = places.workdir.rstrip("/")
-    found = look_at_end(beginning, (places.git_dir, *places.standing), deadline, places.reopened)
-    before = found.before
-    for row in places.guarded:  # known by identity since the start
-        for path, identity in (*row.parents, (row.path, row.identity)):
-            if identity is not None and path.startswith(f"{workdir}/"):
-                before.setdefault(path[len(workdir) + 1 :], (identity[1], None))
-    account = _Account(places, found)
-    changes = list(account.changes(deadline + _SORTING))
-    files = [f"{workdir}/{path}" for path, mode, _ in found.changed if mode & trees.KIND == trees.IS_FILE]
-    unseen = [*account.unseen, *found.unseen]
-    return Report(tuple(changes), tuple(unseen), tuple(files))
+    closed = trees.Closed(beginning.moment.since(), places.reopened)
+    before, after = look_at_end(beginning, (places.git_dir, *places.standing), deadline, closed, places.snapshot)
+    rows = find_changes(before, after)
+    account = _Account(places, rows, after)
+    changes = [*account.list_changes(deadline + _SORTING)]
+    for path, mode in closed.opened:
+        changes.append(ChangedPath(Kind("closed", why=f"had mode {mode:04o}"), path or ".", "changed in mode"))
+    changes += account.list_gone()
+    files = (f"{account.workdir}/{row.path}" for row in rows if row.after is not None and row.after.kind == "f")
+    return Report(tuple(changes), (*account.unseen, *_list_unseen(before, after)), tuple(files))
+
+
+def _list_unseen(before: Snapshot, after: Snapshot) -> Iterator[tuple[str, str]]:
+    for path, row in after.left_out.items():
+        if row.kind in ("unreadable", "time", "late") or (row.kind == "place" and path not in after.folders):
+            yield "" if path == "." else path, row.text
+    if any(row.kind == "time" for row in before.left_out.values()):
+        yield "", UNTRACKED
 
 
 class _Account:
-    """Tells what became of each entry."""
+    """Tells the kind of each change."""
 
-    def __init__(self, places: Places, found: SessionChanges) -> None:
-        self._places, self._found, self._before = places, found, found.before
-        self._workdir = places.workdir.rstrip("/")
+    def __init__(self, places: Places, rows: list[PathChange], after: Snapshot) -> None:
+        self.workdir = places.workdir.rstrip("/")
+        self.unseen: list[tuple[str, str]] = []
+        self._rows, self._after = rows, after
         guarded = (row for row in places.guarded if row.kind not in ("whole", "held"))
         self._find_protected = trees.nearest_in({self._relative(row.path): row for row in guarded})
         self._standing = {self._relative(path) for path in places.standing}
         self._stubs = {self._relative(path) for path in places.stubs}
         self._repositories: dict[str, tuple[str, bool] | None] = {}
-        self._new = self._new_directories()
-        self._outputs = Outputs(self._workdir, found.listing, self._new, {row[0] for row in found.changed})
-        self.unseen: list[tuple[str, str]] = []
+        self._new = self._find_new_directories()
+        changed = {row.path for row in rows if row.after is not None}
+        self._outputs = kinds.Outputs(self.workdir, self._names_in, self._new, changed)
 
     def _relative(self, path: str) -> str:
-        return path[len(self._workdir) + 1 :] if path.startswith(f"{self._workdir}/") else path
+        return path[len(self.workdir) + 1 :] if path.startswith(f"{self.workdir}/") else path
 
-    def _new_directories(self) -> set[str]:
-        """Return the directories that are certainly new at their path."""
+    def _names_in(self, directory: str) -> list[str]:
+        folder = self._after.folders.get(directory)
+        return folder.names.split("\0") if folder is not None else []
+
+    def _find_new_directories(self) -> set[str]:
         new: set[str] = set()
-        rows = (path for path, mode, _ in self._found.changed if mode & trees.KIND == trees.IS_DIRECTORY)
-        for path in sorted(rows, key=lambda path: path.count("/")):
-            known = path in self._before and path in self._found.listing
-            replaced = known and self._before.get(path)[0] != self._found.listing.get(path)[0]
-            if path.rpartition("/")[0] in new or self._was(path) not in ("d", None) or replaced:
-                new.add(path)
+        rows = [row for row in self._rows if row.after is not None and row.after.kind == "d"]
+        for row in sorted(rows, key=lambda row: row.path.count("/")):
+            was, now = row.before, row.after
+            replaced = was is not None and now is not None and (was.kind, was.inode) != (now.kind, now.inode)
+            if row.what in ("new", "moved") or replaced or row.path.rpartition("/")[0] in new:
+                new.add(row.path)
         return new
 
-    def _was(self, path: str) -> str | None:
-        """Return what a path was before: a letter, `f` for a plain file, empty for nothing, None if nobody knows."""
-        parent, _, name = path.rpartition("/")
-        names = self._before.get(parent)[1]
-        return None if names is None else names.get(name, "")
-
-    def changes(self, deadline: float) -> Iterator[ChangedPath]:
-        """Yield everything that changed in the project."""
-        rows = self._found.changed
-        for number, (path, mode, own) in enumerate(rows):
+    def list_changes(self, deadline: float) -> Iterator[ChangedPath]:
+        """Yield everything that is new or changed."""
+        moved = {row.path for row in self._rows if row.what == "moved"}
+        for number, row in enumerate(self._rows):
             if not number % _EVERY and time.monotonic() > deadline:
-                self.unseen.append(("", f"{len(rows) - number} changes {TOO_MANY}"))
-                break
-            parent = path.rpartition("/")[0]
-            if path in self._standing:
+                self.unseen.append(("", f"{len(self._rows) - number} changes {_TOO_MANY}"))
+                return
+            path, entry, parent = row.path, row.after, row.path.rpartition("/")[0]
+            if entry is None or path in self._standing:
                 continue
-            moved = parent in self._new
-            is_directory = mode & trees.KIND == trees.IS_DIRECTORY
-            how = self._how(path, mode, own=own, moved=moved)
-            kind = self._kind(path, mode, how)
-            if is_directory and path not in self._new and (self._found.is_exact or kind.name not in _TOLD_ANYWAY):
-                continue  # it was there, and what changed in it is told
-            yield ChangedPath(kind, path + "/" * is_directory, how, beside=not moved)
-        for path, before in self._found.opened:
-            yield ChangedPath(_kind("closed", f"had mode {before:04o}"), path or ".", "changed in mode")
-        for path, kind_of in self._found.gone:
-            if path not in self._standing and path not in self._stubs:
-                top, _ = self._outputs.find(path, is_directory=kind_of == "d")
-                kind = _kind("output", group=top) if top else _kind("deleted")
-                yield ChangedPath(kind, path + ("/" if kind_of == "d" else ""), "deleted")
+            is_directory = entry.kind == "d"
+            if is_directory and path not in self._new:
+                continue  # what changed in it is told
+            how = "moved" if row.what == "moved" and parent in moved else _how(row, fresh=parent in self._new)
+            kind = self._kind(path, TYPES.get(entry.kind, 0) | entry.mode, how)
+            yield ChangedPath(kind, path + "/" * is_directory, how, beside=parent not in self._new)
 
-    def _how(self, path: str, mode: int, *, own: bool, moved: bool) -> str:
-        was, now = self._was(path), letter(mode)
-        if moved:
-            return "new" if own else "moved"
-        if was is None:
-            return ""
-        if not was:
-            return "new"
-        return "changed" if was == now else _BECAME.get(now, "changed in kind")
+    def list_gone(self) -> Iterator[ChangedPath]:
+        """Yield what was deleted or moved away, without what was in it."""
+        lost = {row.origin or row.path: row.before for row in self._rows if row.what in ("deleted", "moved")}
+        for path, was in lost.items():
+            known = path in self._after.folders or os.path.dirname(path) in lost
+            if was is None or known or path in self._standing or path in self._stubs:
+                continue
+            is_directory = was.kind == "d"
+            top, _ = self._outputs.find(path, is_directory=is_directory)
+            yield ChangedPath(Kind("output", top) if top else Kind("deleted"), path + "/" * is_directory, "deleted")
 
     def _kind(self, path: str, mode: int, how: str) -> Kind:
-        from claudebox.report import kinds
-
-        row = self._find_protected(path)
-        if row is not None:
-            return kinds.Kind("protected", self._relative(row.path), row.reason)
+        guarded = self._find_protected(path)
+        if guarded is not None:
+            return Kind("protected", self._relative(guarded.path), guarded.reason)
         parent, _, name = path.rpartition("/")
         if name.lower() == ".git":
-            return kinds.Kind("repository", path)
-        found = self._repository(path if name.lower() == ".git" else parent)
-        if found is not None:
-            git_dir, named = found
+            return Kind("repository", path)
+        if repository := self._find_repository(parent):
+            git_dir, is_named = repository
             rest = path[len(git_dir) + 1 if git_dir else 0 :]
-            if named:
+            if is_named:
                 return kinds.classify_in_git(git_dir, rest, mode)
             if kinds.makes_repository(rest):
-                rank = kinds.rank_part(rest)
-                return kinds.Kind("repository", git_dir or ".", "has the shape of a git directory", rank)
-        kind = kinds.classify(path, mode, self._leads_out)
-        top, fresh = self._outputs.find(path, is_directory=mode & trees.KIND == trees.IS_DIRECTORY)
-        if not top and mode & trees.KIND == trees.IS_LINK and kind == kinds.OWN:
+                rank = 0 if kinds.is_obeyed_in_git(rest) else 1
+                return Kind("repository", git_dir or ".", "has the shape of a git directory", rank)
+        kind = kinds.classify(path, mode, lambda path: find_target(self.workdir, path))
+        top, fresh = self._outputs.find(path, is_directory=mode & KIND == IS_DIRECTORY)
+        if not top and mode & KIND == IS_LINK and kind == kinds.OWN:
             return self._find_hidden(path)
-        # In what lies within dependencies nobody works; in other output somebody may.
+        # Nobody works in dependencies; in other output somebody may.
         quiet = top.rpartition("/")[2].lower() in DEPENDENCIES and f"{kind.group}/".startswith(f"{top}/")
         if not top or (kind.name == "unasked" and not quiet):
             return kind
-        if kind.name == "link" and real_path(f"{self._workdir}/{path}").startswith(_SYSTEM):
+        if kind.name == "link" and real_path(f"{self.workdir}/{path}").startswith(_SYSTEM):
             kind = kinds.OWN  # as in every virtual environment
         if not fresh:
             kind = kinds.classify_output(kind, path, mode, how, _is_program)
         elif kind.name not in ("privilege", "socket", "link"):
-            kind = kinds.Kind("output")
+            kind = Kind("output")
         return kind.replace(group=top) if kind.name == "output" else kind
 
     def _find_hidden(self, path: str) -> Kind:
-        """Return what a link is that leads to where changes are only counted."""
-        from claudebox.report import kinds
-
-        place = real_path(f"{self._workdir}/{path}")
-        inside = place[len(self._workdir) + 1 :] if place.startswith(f"{self._workdir}/") else ""
+        """Return the kind of a link: one that leads into output, where changes are only counted, is shown."""
+        place = real_path(f"{self.workdir}/{path}")
+        inside = self._relative(place) if place.startswith(f"{self.workdir}/") else ""
         top, _ = self._outputs.find(inside, is_directory=True) if inside else ("", False)
-        return kinds.Kind("link", path.rpartition("/")[0], f"leads into {top}") if top else kinds.OWN
+        return Kind("link", path.rpartition("/")[0], f"leads into {top}") if top else kinds.OWN
 
-    def _repository(self, directory: str) -> tuple[str, bool] | None:
-        """Return the git directory that a directory is or lies in, and whether its name says so or only its shape."""
-        from claudebox.git.disarm import has_shape
-
+    def _find_repository(self, directory: str) -> tuple[str, bool] | None:
+        """Return the git directory that a directory is or lies in, and whether it has the name of one or the shape."""
         waiting = []
         while directory not in self._repositories:
             waiting.append(directory)
@@ -236,23 +228,26 @@ class _Account:
         for path in reversed(waiting):
             if found is None and path.rpartition("/")[2].lower() == ".git":
                 found = (path, True)
-            elif found is None and has_shape(self._found.listing.get(path, (0, {}))[1]):
+            elif found is None and has_shape(self._names_in(path)):
                 found = (path, False)
             self._repositories[path] = found
         return found
 
-    def _leads_out(self, path: str) -> str:
-        return find_target(self._workdir, path)
+
+def _how(row: PathChange, *, fresh: bool) -> str:
+    if fresh or row.what in ("new", "moved"):
+        return "new"
+    was, now = map(_letter, (row.before, row.after))
+    return "changed" if row.before is None or was == now else _BECAME.get(now, "changed in kind")
 
 
-def _kind(name: str, why: str = "", group: str = "") -> Kind:
-    from claudebox.report import kinds
-
-    return kinds.Kind(name, group, why)
+def _letter(entry: KeptEntry | None) -> str:
+    if entry is None:
+        return ""
+    return "x" if entry.kind == "f" and entry.mode & 0o111 else entry.kind
 
 
 def _is_program(name: str) -> bool:
-    """Return whether a program of this name is usually found in PATH."""
     return any(os.path.lexists(f"{directory}/{name}") for directory in ("/usr/local/bin", "/usr/bin", "/bin"))
 
 
@@ -262,8 +257,7 @@ def find_target(workdir: str, path: str) -> str:
         target = os.readlink(f"{workdir}/{path}")
     except OSError as error:
         return _UNKNOWN.format(error.strerror)
-    within = target.startswith(f"{workdir}/")
-    start = target[len(workdir) + 1 :] if within else path
+    start = target[len(workdir) + 1 :] if target.startswith(f"{workdir}/") else path
     try:
         top = os.open(workdir or "/", trees.DIRECTORY)
     except OSError as error:

@@ -1,11 +1,12 @@
-"""Whether values that were withheld stand in what a session has left behind.
+"""Search what a session wrote for secrets that were withheld from it.
 
-Searches the state of the project and every file that changed, loose git objects included. Hits are named by file and
-line, never by value. Bounded in time and size; whatever was not searched is named.
+That is the state of the project and every file that changed, loose git objects included. Hits are named by file and
+line, never by value. Time and size are limited; what was not searched is named.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import time
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from claudebox.host.records import Host
     from claudebox.plan.records import Plan
 
-    Form = tuple[bytes, str, bool]
+    Form = tuple[bytes, str, bool]  # what to look for, the name of the secret, whether it is encoded
     Unseen = list[tuple[str, str]]
 
 
@@ -36,14 +37,14 @@ _MOST_HITS = 8  # of one form in one piece of a file
 _SHOWN = 10
 _PATH = 300
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-SHORTEST = 8
+_SHORTEST = 8
 _FEWEST_KINDS = 5  # of characters
 _SHORTEST_NUMBER = 12
-_PHRASE = 4  # words that together are rare
+_PHRASE = 4  # words that are rare together
 
 
 class Hit(Value):
-    """A value of this name stands there."""
+    """A secret found in a file."""
 
     name: str
     path: str
@@ -58,24 +59,22 @@ class Result(Value):
     unsearched: tuple[tuple[str, str], ...] = ()
 
 
-def run(plan: Plan, host: Host, changed: Iterable[str], since: float) -> Result:
-    """Look for everything that was withheld in everything that was left behind."""
+def run(plan: Plan, host: Host, changed: Iterable[str], since: float) -> Result | None:
+    """Search for everything that was withheld; None if nothing was."""
+    secrets = list(values(plan, host))
+    if not secrets:
+        return None
     deadline = time.monotonic() + BUDGET
     instance = host.instance
     unseen: Unseen = []
     state = (instance.claude, *(f"{instance.directory}/{path}" for path in plan.kept))
-
-    def files() -> Iterator[str]:
-        for directory in state:
-            yield from left_behind(directory, since, unseen, deadline)
-        yield from changed
-
-    found = search(find_forms(values(plan, host)), files(), deadline)
+    left = (path for directory in state for path in left_behind(directory, since, unseen, deadline))
+    found = search(find_forms(secrets), itertools.chain(left, changed), deadline)
     return found.replace(unsearched=(*unseen, *found.unsearched))
 
 
 def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
-    """Yield name and value of everything that was withheld and looks secret."""
+    """Yield name and value of each secret that was withheld."""
     inside = {row.value for row in plan.variables}
     for name, value in host.environ.items():
         if value not in inside and looks_secret(name, value):
@@ -94,7 +93,6 @@ def left_behind(directory: str, since: float, unseen: Unseen, deadline: float) -
 
 
 def search(forms: list[Form], files: Iterable[str], deadline: float) -> Result:
-    """Look into files."""
     left = _MOST_BYTES
     hits: dict[tuple[str, str, int], Hit] = {}
     unsearched: Unseen = []
@@ -109,11 +107,11 @@ def search(forms: list[Form], files: Iterable[str], deadline: float) -> Result:
         try:
             with Closing(os.open(path, _READ)) as descriptor:
                 if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    look = _Look(forms, path, deadline, left)
-                    for hit in look.into(descriptor):
+                    found = _File(forms, path, deadline, left)
+                    for hit in found.search(descriptor):
                         hits.setdefault((hit.name, hit.path, hit.line), hit)
-                    left -= look.done
-                    unsearched += look.unsearched
+                    left -= found.done
+                    unsearched += found.unsearched
         except FileNotFoundError:  # another session is at work
             continue
         except OSError as error:
@@ -121,36 +119,36 @@ def search(forms: list[Form], files: Iterable[str], deadline: float) -> Result:
     return Result(tuple(hits.values()), tuple(unsearched))
 
 
-class _Look:
-    """One look into one file."""
+class _File:
+    """One file that is searched, piece by piece."""
 
     def __init__(self, forms: list[Form], path: str, deadline: float, most: int) -> None:
         self._forms, self._path, self._deadline, self._most = forms, path, deadline, most
-        self._longest = max((len(form) for form, _, _ in forms), default=0)
-        self.done = 0
+        self.done = 0  # bytes
         self.unsearched: Unseen = []
 
-    def into(self, descriptor: int) -> Iterator[Hit]:
-        """Yield what stands there."""
-        held, line = b"", 1
+    def search(self, descriptor: int) -> Iterator[Hit]:
+        longest = max((len(form) for form, _, _ in self._forms), default=0)
+        held, line = b"", 1  # the end of the last piece, and where it begins
         while piece := os.read(descriptor, _PIECE):
-            if not self.done and _is_deflated(piece):
-                yield from self._inflated(piece)
+            # A loose object of git, compressed by zlib: a commit keeps what was deleted again.
+            if not self.done and piece[:1] == b"\x78" and len(piece) > 1 and not int.from_bytes(piece[:2], "big") % 31:
+                yield from self._search_object(piece)
             elif not self.done and piece.startswith(b"PACK"):
                 self.unsearched.append((self._path, "a pack of git"))
             self.done += len(piece)
             data = held + piece
             binary = b"\0" in data[: _PIECE >> 10]
-            for position, name, encoded in self._matches(data):
+            for position, name, encoded in self._find(data):
                 yield Hit(name, self._path, 0 if binary else line + data.count(b"\n", 0, position), encoded)
-            keep = min(len(data), self._longest)
-            line += data.count(b"\n", 0, len(data) - keep)
-            held = data[len(data) - keep :]
+            end = len(data) - min(len(data), longest)
+            line += data.count(b"\n", 0, end)
+            held = data[end:]
             if time.monotonic() > self._deadline or self.done > self._most:
                 self.unsearched.append((self._path, trees.OUT_OF_TIME))
                 return
 
-    def _matches(self, data: bytes) -> Iterator[tuple[int, str, bool]]:
+    def _find(self, data: bytes) -> Iterator[tuple[int, str, bool]]:
         for form, name, encoded in self._forms:
             at = -1
             for _ in range(_MOST_HITS):
@@ -159,39 +157,33 @@ class _Look:
                     break
                 yield at, name, encoded
 
-    def _inflated(self, piece: bytes) -> Iterator[Hit]:
-        """Look into an object of git: a commit keeps what was deleted again."""
+    def _search_object(self, piece: bytes) -> Iterator[Hit]:
         import zlib
 
         inflater = zlib.decompressobj()
         try:
             data = inflater.decompress(piece, _LARGEST_OBJECT)
-        except zlib.error:  # it only began like one
+        except zlib.error:  # not compressed after all
             return
         if inflater.unconsumed_tail or not inflater.eof:
             self.unsearched.append((self._path, "too large to be decompressed"))
-        for _, name, encoded in self._matches(data):
+        for _, name, encoded in self._find(data):
             yield Hit(name, self._path, 0, encoded)
 
 
-def _is_deflated(piece: bytes) -> bool:
-    """Return whether a file begins as zlib begins; git writes 0x78."""
-    return piece[:1] == b"\x78" and len(piece) > 1 and not int.from_bytes(piece[:2], "big") % 31
-
-
 def lines(result: Result, workdir: str) -> Iterator[str]:
-    """Yield what to say; nothing if nothing was found and everything was searched."""
+    """Yield the report; nothing if nothing was found and everything was searched."""
     if result.unsearched:
         path, why = result.unsearched[0]
         more = f" and {len(result.unsearched) - 1} more" if len(result.unsearched) > 1 else ""
         yield (
             "claudebox: not everything that the session wrote could be searched for secrets: "
-            f"{shorten(_relative(path, workdir), _PATH)} ({shorten(why, 80)}){more}"
+            f"{shorten(path.removeprefix(f'{workdir}/'), _PATH)} ({shorten(why, 80)}){more}"
         )
     if result.hits:
         yield "claudebox: withheld secrets were found in files written by this session:"
     for hit in result.hits[:_SHOWN]:
-        path = shorten(_relative(hit.path, workdir), _PATH)
+        path = shorten(hit.path.removeprefix(f"{workdir}/"), _PATH)
         where = f"{path}:{hit.line}" if hit.line else path
         yield f"    {shorten(hit.name, 60)} in {where}{', encoded' if hit.encoded else ''}"
     if len(result.hits) > _SHOWN:
@@ -200,39 +192,35 @@ def lines(result: Result, workdir: str) -> Iterator[str]:
         yield "  Find the source and rotate the secret."
 
 
-def _relative(path: str, workdir: str) -> str:
-    return path[len(workdir) + 1 :] if path.startswith(f"{workdir}/") else path
-
-
-def find_forms(values: Iterable[tuple[str, str]]) -> list[tuple[bytes, str, bool]]:
-    """Return what to look for: a form, the name of its value, whether it is encoded."""
-    known: dict[bytes, tuple[bytes, str, bool]] = {}
+def find_forms(values: Iterable[tuple[str, str]]) -> list[Form]:
+    """Return everything to look for, given names and values of secrets."""
+    known: dict[bytes, Form] = {}
     for name, value in values:
         for part in _parts(value):
             for form in encode(part):
-                if len(form) >= SHORTEST:
+                if len(form) >= _SHORTEST:
                     known.setdefault(form, (form, name, form != part))
     return list(known.values())
 
 
 def encode(value: bytes) -> list[bytes]:
-    """Return the forms of a value, itself first."""
+    """Return the encodings of a value, itself first."""
     return list(dict.fromkeys(form for form in encodings(value) if len(form) >= len(value) // 2))
 
 
 def is_telling(value: str) -> bool:
-    """Return whether a value is worth looking for: not a path, a word or a number that stands anywhere."""
-    if len(value) < SHORTEST or len(set(value)) < _FEWEST_KINDS:
+    """Return whether a value is worth looking for: no path, and no word or number that is found anywhere."""
+    if len(value) < _SHORTEST or len(set(value)) < _FEWEST_KINDS:
         return False
     if value.startswith(("/", "~/", "unix:")) or (value.isdigit() and len(value) < _SHORTEST_NUMBER):
         return False
     words = value.translate({ord(mark): " " for mark in "-_."}).split(" ")
     plain = all(word.isalpha() and (word.islower() or word.isupper() or word.istitle()) for word in words)
-    return not plain or len(words) >= _PHRASE or len(value) >= 2 * SHORTEST * len(words)
+    return not plain or len(words) >= _PHRASE or len(value) >= 2 * _SHORTEST * len(words)
 
 
 def _parts(value: str) -> Iterator[bytes]:
-    """Yield what to look for: the value, and of an address also the password in it."""
+    """Yield a value, and the password in it if it is a URL."""
     if is_telling(value):
         yield os.fsencode(value)
     _, scheme, rest = value.partition("://")

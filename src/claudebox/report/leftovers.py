@@ -1,7 +1,7 @@
-"""What a session has left in the directories that it could write: disarmed, and looked at.
+"""What a session left in the directories that it could write: repositories are disarmed, changes are reported.
 
-All that this takes is written down before the payload runs. So after a session that was killed, or whose machine went
-down, the next one in, above or below the project does it (`killed`).
+Everything this needs is in a note that is written before the payload runs. So if the session is killed, or its machine
+goes down, the next one in, above or below the project does it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import marshal
 import os
 import time
 
-from claudebox.base import console, trees
+from claudebox.base import console
 from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import (
-    LOST,
     OPEN_DIRECTORY,
     Closing,
     identify,
@@ -30,11 +29,10 @@ from claudebox.base.records import Value
 from claudebox.base.state import Instance
 from claudebox.git.facts import KEPT, KEPT_LIMIT, Nested
 from claudebox.host import protected as host_protected
-from claudebox.report import changes as report_changes
 from claudebox.report.log import SUFFIX, SessionLog
 from claudebox.tables.paths import GIT
-from claudebox.undo import snapshot
-from claudebox.undo.snapshot import Beginning
+from claudebox.undo import manifest, snapshot
+from claudebox.undo.snapshot import Beginning, Moment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,12 +46,16 @@ if TYPE_CHECKING:
     from claudebox.settings.records import Policy
 
 
-NOTES = "unlooked"  # in ~/.claudebox, of sessions of all projects: nobody has looked at what one left
-UNSEEN = "unseen-"  # begins a name in the state of a project: somebody has, and nobody has seen the report
-FORMAT = 5
-PATIENCE = 5.0  # seconds that a launch waits for a look at what a killed session has left
-unfinished: list[str] = []  # notes of sessions of which something is left to be looked at
-_settled: list[str] = []  # notes of sessions of which nothing is left here
+NOTES = "unlooked"  # in ~/.claudebox, for all projects: notes of sessions that are still to be examined
+UNSEEN = "unseen-"  # prefix in the state of a project: sessions that were examined, and whose report nobody has seen
+PATIENCE = 5.0  # seconds that a launch waits until a killed session is examined
+_FORMAT = 5
+_LIMIT = 1 << 30  # bytes of a note: it lists the project
+_MEMORY = 2 << 30  # bytes that an examination may take
+_SLACK = 2.0  # seconds by which times of file systems may be rounded
+_UNEXAMINED = "and what it left was not examined"
+unfinished: list[str] = []  # notes of sessions that could not be examined in full
+_settled: list[str] = []  # notes of sessions that need nothing more here
 
 
 class Scope(Value):
@@ -61,12 +63,12 @@ class Scope(Value):
 
     workdir: str
     home: str
-    mounts: tuple[tuple[str, str, str], ...]  # that can be written, and in those: destination, kind, source
+    mounts: tuple[tuple[str, str, str], ...]  # writable ones, and those in them: destination, kind, source
     known: tuple[str, ...]  # git directories of the host, which it could not write
-    roots: tuple[tuple[str, str, Beginning], ...]  # directory, its git directory, beginning; that of the project first
+    roots: tuple[tuple[str, str, Beginning], ...]  # directory, its git directory, beginning; the project first
     opened: bool = False  # the user lets it change what git's configuration names
     nested: tuple[Nested, ...] = ()  # repositories of the user's that were there
-    earlier: tuple[float, float, float] | None = None  # when the first session began whose work may move in this one
+    earlier: Moment | None = None  # when the first of the sessions began that ran at the same time here
 
 
 def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
@@ -80,8 +82,9 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
         if os.path.isdir(root):
             roots.setdefault(root, next((row.common_dir for row in host.mounted.repositories if row.root == root), ""))
     pins = {row.source: row.pinned for row in plan.mounts if row.kind == "bind"}  # what bwrap was made to mount
+    undo = plan.undo is not None and snapshot.is_available()
     beginnings = (
-        snapshot.begin(root, (own,), pins.get(root), listing=root != host.workdir.real or plan.undo is None)
+        snapshot.begin(root, (own,), pins.get(root), listing=root != host.workdir.real or not undo)
         for root, own in roots.items()
     )
     scope = Scope(
@@ -91,24 +94,24 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
         tuple(row.common_dir for row in ours if row.common_dir),
         tuple((root, own, at) for (root, own), at in zip(roots.items(), beginnings, strict=True)),
         any(request.name == GIT for request in policy.allow),
-        # Where something is left to be disarmed, nothing counts as the user's own.
+        # While something is left to be disarmed, nothing counts as the user's own.
         host.git.nested if not unfinished else (),
     )
     return share(scope, host.instance.state)
 
 
 def share(scope: Scope, directory: str) -> Scope:
-    """Return a scope that takes nothing for the user's own which a session that is alive may have made.
+    """Return the scope without nested repositories that a session which is still alive may have made.
 
-    Call it when the beginning is known: who writes a note later has a payload that begins later.
+    Call it when the beginning is known: a session that writes its note later begins later.
     """
     for name in list_names(f"{directory}/{NOTES}"):
         path = f"{directory}/{NOTES}/{name}"
         other = _read_scope(path, directory) if path not in _settled else None
         if other is None or not any(_meet(root, top) for root, *_ in scope.roots for top, *_ in other.roots):
             continue
-        begun = [(row.since, row.clock, row.uptime) for _, _, row in other.roots]
-        earlier = min(row for row in (scope.earlier, other.earlier, *begun) if row is not None)
+        begun = (scope.earlier, other.earlier, *(row.moment for *_, row in other.roots))
+        earlier = min((row for row in begun if row is not None), key=lambda row: row.file_system)
         inside = tuple(f"{root}/" for root, *_ in other.roots)
         own = tuple(row for row in scope.nested if row in other.nested or not row.path.startswith(inside))
         scope = scope.replace(nested=own, earlier=earlier)
@@ -116,7 +119,6 @@ def share(scope: Scope, directory: str) -> Scope:
 
 
 def _read_scope(path: str, directory: str) -> Scope | None:
-
     try:
         with Closing(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as held:
             note = read_note(path, held, directory)
@@ -130,7 +132,7 @@ def _meet(one: str, other: str) -> bool:
 
 
 def _find_writable(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    """Yield what the agent can write, and what is mounted in that."""
+    """Yield the writable mounts, and those in them."""
     within: tuple[str, ...] = ()
     for row in plan.mounts:  # what lies in another follows it
         if row.kind == "bind":
@@ -141,7 +143,7 @@ def _find_writable(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 class Leftovers:
-    """What one session has left."""
+    """What one session left."""
 
     def __init__(
         self,
@@ -152,7 +154,7 @@ class Leftovers:
         standing: frozenset[str] = frozenset(),
         session: str = "",
     ) -> None:
-        """Take what is known; `standing` are stubs besides those of sessions of the same project."""
+        """`standing` are stubs besides those of sessions of the same project."""
         self._session = session.removesuffix(SUFFIX)
         self._scope, self._instance, self._guarded, self._stubs = scope, instance, guarded, stubs
         self._standing = standing
@@ -160,27 +162,25 @@ class Leftovers:
 
     @property
     def since(self) -> float:
-        """Return from when on a change of the project counts."""
-        return snapshot.since(self._scope.roots[0][2])
+        """Return from when on a ctime in the project counts."""
+        return self._scope.roots[0][2].moment.since()
 
     def look(self) -> Report:
-        """Look at everything that changed."""
+        """Find everything that changed."""
+        from claudebox.report import changes
+
         report: Report | None = None
         standing = self._standing | {path for _, path in host_protected.recorded_stubs(self._instance)}
-        limit = time.monotonic() + report_changes.BUDGET
+        limit = time.monotonic() + changes.BUDGET
         for root, git_dir, start in self._scope.roots:
-            beginning = start
-            if self._session and root == self._scope.workdir:
-                beginning = start.replace(directory=self._instance.directory, session=self._session)
-            where = report_changes.Places(
-                root, git_dir, self._guarded, self._stubs, standing, self._scope.home, self._reopened
-            )
-            found = report_changes.look(where, beginning, budget=limit - time.monotonic())
-            report = found if report is None else report_changes.join(report, root, found)
-        return report if report is not None else report_changes.Report()
+            kept = (self._instance.directory, self._session if root == self._scope.workdir else "")
+            where = changes.Places(root, git_dir, self._guarded, self._stubs, standing, self._reopened, kept)
+            found = changes.look(where, start, budget=limit - time.monotonic())
+            report = found if report is None else changes.join(report, root, found)
+        return report or changes.Report()
 
     def find_lost(self) -> list[str]:
-        """Return the directories that are not where they were when the session began."""
+        """Return the directories that were moved or replaced since the session began."""
         return [root for root, _, at in self._scope.roots if identify(root) != at.identity]
 
     def disarm(self) -> Disarmed:
@@ -188,11 +188,8 @@ class Leftovers:
         from claudebox.git import disarm
 
         scope = self._scope
-        begun = scope.earlier
-        roots = tuple(
-            (root, min(snapshot.since(at), snapshot.since(Beginning(root, *begun)) if begun else at.since), at.identity)
-            for root, _, at in scope.roots
-        )
+        earlier = scope.earlier.since() if scope.earlier is not None else float("inf")
+        roots = tuple((root, min(at.moment.since(), earlier), at.identity) for root, _, at in scope.roots)
         area = disarm.Area(roots, scope.mounts, scope.known, scope.nested, scope.home, scope.opened)
         done = disarm.disarm(area)
         self._reopened = done.reopened
@@ -200,7 +197,7 @@ class Leftovers:
         return done
 
     def _keep(self, paths: tuple[str, ...]) -> None:
-        """Keep the git directories that were seen to have settings of their own, for the next session."""
+        """Remember for the next session which git directories have settings of their own."""
         content = os.fsencode("\0".join(paths))
         try:
             with Closing(os.open(self._instance.directory, OPEN_DIRECTORY)) as directory:
@@ -210,43 +207,35 @@ class Leftovers:
             pass
 
 
-def is_cut_short(report: Report) -> bool:
-    """Return whether a look ended before everything was seen; what cannot be seen at all is named in the report."""
-    return any(why in (trees.OUT_OF_TIME, LOST) or why.endswith(report_changes.TOO_MANY) for _, why in report.unseen)
-
-
 class Unlooked:
-    """The note that somebody has still to look; whoever wrote it holds it for as long as it lives."""
+    """The note that a session is to be examined; locked as long as the session is alive."""
 
     def __init__(self, scope: Scope, instance: Instance, name: str) -> None:
-        """Write it down under the name that the session has in the log."""
+        """Write it under the name that the session has in the log."""
         self.name = name.removesuffix(SUFFIX) or f"{os.getpid()}.{time.monotonic_ns()}"
         self._directory = self._descriptor = -1
         try:
-            roots = tuple((root, own, *at.identity, at.since, at.clock, at.uptime, at.plain)
-                          for root, own, at in scope.roots)  # fmt: skip
-            nested = tuple((row.path, row.identity, row.hooks, row.config) for row in scope.nested)
-            rest = (scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened, nested, scope.earlier)
             self._directory = base_state.open_state(instance.state, NOTES)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._descriptor = os.open(self.name, flags, 0o600, dir_fd=self._directory)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            write_all(self._descriptor, marshal.dumps((FORMAT, instance.root, instance.name, *rest)))
+            fields = (_FORMAT, instance.root, instance.name, *_pack(scope))
+            write_all(self._descriptor, marshal.dumps(fields))
         except (OSError, ClaudeboxError) as error:
             why = error.strerror if isinstance(error, OSError) else error.message
-            console.warn(f"if this session is killed, nobody will look at what it left: {why}")
+            console.warn(f"if this session is killed, what it leaves will not be examined: {why}")
 
     def remove(self) -> None:
-        """Take it away: somebody has looked."""
+        """Delete the note."""
         if self._descriptor >= 0:
             try:
                 os.unlink(self.name, dir_fd=self._directory)
-            except OSError:  # the state may be gone; at worst the next session looks again
+            except OSError:  # at worst the next session examines this one again
                 pass
         self.leave()
 
     def leave(self) -> None:
-        """Leave it to whoever comes next."""
+        """Release the note, so that the next session does the rest."""
         for descriptor in (self._descriptor, self._directory):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -254,44 +243,33 @@ class Unlooked:
 
 
 def dead_notes(directory: str) -> Iterator[tuple[str, int]]:
-    """Yield the notes of sessions that were killed, each open and held while it is looked at."""
+    """Yield the notes of killed sessions, each open and locked."""
     for name in list_names(f"{directory}/{NOTES}"):
         path = f"{directory}/{NOTES}/{name}"
         try:
             with Closing(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as held:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield path, held
-        except (BlockingIOError, FileNotFoundError):  # it is alive, or another was quicker
+        except (BlockingIOError, FileNotFoundError):  # alive, or another was quicker
             continue
 
 
 def catch_up(
     instance: Instance, tops: tuple[str, ...], record: SessionLog | None = None, patience: float = float("inf")
 ) -> None:
-    """Look at what killed sessions have left, say so, and write it down.
+    """Examine killed sessions, and point to reports that nobody has seen.
 
-    Into this `record`, or into one of its own. A project that was moved is found in or around `tops`. Of reports that
-    nobody has seen, say how to see them.
+    Changes are logged to `record`, or to a log of their own. A project that was moved is found in or around `tops`.
     """
     for name in list_names(instance.directory):
         if name.startswith(UNSEEN):
             session = os.fsdecode(read_small(f"{instance.directory}/{name}") or b"")
-            console.note(f"`{session}` has left something to look at: `claudebox --attach {session}` shows its report")
+            console.note(f"`claudebox --attach {session}` shows the report of `{session}`")
     for path, held in dead_notes(instance.state):
         if not examine(path, held, instance, tops, record, patience):
             unfinished.append(path)
         else:
             _settled.append(path)
-
-
-# Sessions that were killed: finding what they could write, wherever it is by now, and looking at it.
-
-
-_LIMIT = 16 << 20
-_MEMORY = 2 << 30  # bytes that a look may take
-_LONG = float("inf")
-_SLACK = 2.0  # seconds by which times of file systems may be rounded
-_UNLOOKED = "and nobody has looked at what it left"
 
 
 class Note(Value):
@@ -305,20 +283,18 @@ class Note(Value):
 
     @property
     def title(self) -> str:
-        """Return how it is called in a message."""
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.began))
         return f"a session in {console.shorten(self.scope.workdir, 200)} that began at {moment} was killed"
 
 
 def examine(
     path: str, held: int, instance: Instance, tops: tuple[str, ...], record: SessionLog | None,
-    patience: float = _LONG, *, final: bool = False,
+    patience: float = float("inf"), *, final: bool = False,
 ) -> bool:  # fmt: skip
-    """Look at what a killed session has left, wherever that is now; its note goes only if nothing is left to do.
+    """Examine a killed session, wherever its directories are now; return whether nothing is left to do.
 
-    Where its directory is gone the user has to say that nobody needs to look; removing the state of its project does.
-    After so many seconds of `patience` the look goes on in the background. Return whether it is done. `final`: the user
-    has said that nobody needs to look for what is gone.
+    Only then is its note deleted. The note of a directory that is gone stays until the user dismisses it (`final`), or
+    removes the state of the project. After `patience` seconds the examination goes on in the background.
     """
     note = read_note(path, held, instance.state)
     if note is None:
@@ -326,12 +302,12 @@ def examine(
         return True
     found = _find(note, tops)
     if found is None:
-        console.warn(f"{note.title}, {_UNLOOKED}: the directory is not there any more")
-        console.note(f"start claudebox where it is now, or say `claudebox --changes {note.name}`")
+        console.warn(f"{note.title}, {_UNEXAMINED}: the directory is gone")
+        console.note(f"start claudebox where it is now, or dismiss it with `claudebox --changes {note.name}`")
         return True
     seen = {at.identity[1] for _, _, at in found.roots}
     lost = [root for root, _, at in note.scope.roots if not final and at.identity[1] not in seen]
-    on = f"`claudebox --changes {note.name}` goes on with it"
+    on = f"`claudebox --changes {note.name}` continues"
     try:
         body = lambda: _look(note, found, instance, record, "" if lost else path)  # noqa: E731
         done, lines = run_limited(body, EVERYTHING, _MEMORY, patience)
@@ -340,8 +316,8 @@ def examine(
             console.warn(f"{note.title} that another version of claudebox started: only the project was examined")
         if lost:
             names = ", ".join(console.shorten(root, 200) for root in lost)
-            console.warn(f"{note.title}, {_UNLOOKED} in {names}: not there any more")
-            console.note(f"start claudebox where it is now, or say `claudebox --changes {note.name}`")
+            console.warn(f"{note.title}, {_UNEXAMINED} in {names}: gone")
+            console.note(f"start claudebox where it is now, or dismiss it with `claudebox --changes {note.name}`")
         if done:
             return True
         console.warn(f"{note.title}; not everything that it left was examined: {on}")
@@ -353,7 +329,7 @@ def examine(
 
 
 def acknowledge(instance: Instance, name: str, workdir: str) -> bool:
-    """Let the killed session that a user names be done with, if there is one: what is left of it is looked at."""
+    """Dismiss the killed session that a user names, if there is one; what is left of it is examined."""
     for path, held in dead_notes(instance.state):
         note = read_note(path, held, instance.state)
         if note is not None and note.name == name.removesuffix(SUFFIX):
@@ -362,24 +338,32 @@ def acknowledge(instance: Instance, name: str, workdir: str) -> bool:
                 examine(path, held, note.instance, places, None, final=True)
             else:
                 os.unlink(path)
-                console.note(f"{note.title}: nobody looks for it any more")
+                console.note(f"{note.title}: dismissed")
             return True
     return False
 
 
 def describe_killed(directory: str) -> Iterator[str]:
-    """Yield what to say of killed sessions that nobody has looked at; `directory` is ~/.claudebox."""
+    """Yield a line for each killed session that was not examined; `directory` is ~/.claudebox."""
     for path, held in dead_notes(directory):
         note = read_note(path, held, directory)
         if note is not None:
-            yield f"{note.title}, {_UNLOOKED}: a launch there does, or `claudebox --changes {note.name}`"
+            yield f"{note.title}, {_UNEXAMINED}: a launch there does it, or `claudebox --changes {note.name}`"
+
+
+def _pack(scope: Scope) -> tuple[Any, ...]:
+    """Return a scope as plain data."""
+    roots = tuple(
+        (root, own, *at.identity, *at.moment.as_tuple(), manifest.pack(at.listing) if at.listing is not None else None)
+        for root, own, at in scope.roots
+    )
+    nested = tuple((row.path, row.identity, row.hooks, row.config) for row in scope.nested)
+    earlier = scope.earlier.as_tuple() if scope.earlier is not None else None
+    return scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened, nested, earlier
 
 
 def read_note(path: str, held: int, directory: str) -> Note | None:
-    """Return what a session wrote down; nothing where it was killed before it was done, and no payload ran.
-
-    Nor where the user has removed the state of its project since.
-    """
+    """Return a note; None if its writer was killed before its payload ran, or the state of its project is removed."""
     try:
         fields = marshal.loads(read_small(path, limit=_LIMIT) or b"")  # noqa: S302 - our own file
         number, root, name, workdir, *rest = fields
@@ -388,38 +372,39 @@ def read_note(path: str, held: int, directory: str) -> Note | None:
     instance, began = Instance(root, directory, name), os.fstat(held).st_mtime
     if not os.path.isdir(instance.directory):
         return None
-    known = number == FORMAT
-    scope = _read_known(workdir, *rest) if known else _assume_all(workdir, os.path.dirname(directory), began)
+    known = number == _FORMAT
+    scope = _unpack(workdir, *rest) if known else _assume_all(workdir, os.path.dirname(directory), began)
     return Note(os.path.basename(path), instance, scope, began, known)
 
 
-def _read_known(
+def _unpack(
     workdir: str, home: str, mounts: Any, known: Any, rows: Any, opened: Any, nested: Any, earlier: Any
 ) -> Scope:  # fmt: skip
-    roots = (
-        (top, own, Beginning(top, *rest).replace(identity=(device, inode))) for top, own, device, inode, *rest in rows
+    roots = tuple(
+        (top, own, Beginning(top, Moment(*times), (device, inode), listing and manifest.unpack(listing)))
+        for top, own, device, inode, *times, listing in rows
     )
-    own = tuple(Nested(*row) for row in nested)
-    return Scope(workdir, home, mounts, known, tuple(roots), opened, own, earlier)
+    repositories = tuple(Nested(*row) for row in nested)
+    return Scope(workdir, home, mounts, known, roots, opened, repositories, earlier and Moment(*earlier))
 
 
 def _assume_all(workdir: str, home: str, began: float) -> Scope:
-    """Return the scope for the note of another version: everything in the project changed but its git directory."""
+    """Return the scope for a note of another version: everything in the project except its git directory."""
     git_dir = f"{workdir}/.git"
     mounts = ((workdir, "bind", workdir), (git_dir, "closed", git_dir))
-    beginning = Beginning(workdir, began - _SLACK, 0.0, 0.0, identity=identify(workdir) or (0, 0))
+    beginning = Beginning(workdir, Moment(began - _SLACK, 0.0, 0.0), identify(workdir) or (0, 0))
     return Scope(workdir, home, mounts, (git_dir,), ((workdir, git_dir, beginning),))
 
 
 def _find(note: Note, tops: tuple[str, ...]) -> Scope | None:
-    """Return what a session could write, where it is now; nothing if its project is not found."""
+    """Return the scope of a session with the paths of today; None if its project is not found."""
     scope = note.scope
     places: dict[str, str] = {}
     identities: dict[str, Identity] = {}
     for root, _, at in scope.roots:
         for path in _candidates(root, tops):
             found = identify(path)
-            # Under the same name its device may have another number by now.
+            # The number of a device may have changed.
             if found == at.identity or (found is not None and path == root and found[1] == at.identity[1]):
                 places[root], identities[root] = path, found
                 break
@@ -444,7 +429,7 @@ def _find(note: Note, tops: tuple[str, ...]) -> Scope | None:
 
 
 def _candidates(root: str, tops: tuple[str, ...]) -> Iterator[str]:
-    """Yield where a directory may be: where it was, or around where the user is."""
+    """Yield where a directory may be now: where it was, or around where the user is."""
     yield root
     for top in tops:
         path = top
@@ -454,12 +439,12 @@ def _candidates(root: str, tops: tuple[str, ...]) -> Iterator[str]:
 
 
 def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | None, path: str) -> tuple[bool, list[str]]:
-    """Disarm and look; return whether nothing is left to do, and what to say; then the note at the `path` is gone."""
+    """Disarm and report; return whether nothing is left to do, and what to say. Then the note at `path` is deleted."""
     from claudebox.git import disarm
     from claudebox.report import log as report_log
     from claudebox.report import screen
 
-    own = instance if scope.workdir != note.scope.workdir else note.instance  # that of the project where it is now
+    own = instance if scope.workdir != note.scope.workdir else note.instance  # of the project where it is now
     standing = frozenset(
         path for other in (note.instance, instance) for _, path in host_protected.recorded_stubs(other)
     )
@@ -468,7 +453,7 @@ def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | Non
     lines: list[str] = []
     try:
         report = left.look()
-    except Exception as error:  # noqa: BLE001 - what was disarmed is told all the same
+    except Exception as error:  # noqa: BLE001 - what was disarmed is reported
         lines += map(console.warning, disarm.describe(done, scope.workdir))
         return False, [*lines, console.warning(f"looking for changes failed: {type(error).__name__}")]
     if not report.is_empty or done.findings:
@@ -480,7 +465,7 @@ def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | Non
         report_log.write_changes(
             record if record is not None and own is instance else SessionLog(own.state, own.name), report
         )
-    complete = done.is_complete and not is_cut_short(report)
+    complete = done.is_complete and not report.is_cut_short
     if complete and path:
         os.unlink(path)
     return complete, lines

@@ -1,8 +1,8 @@
-"""The session log: one file in ~/.claudebox/log, opened before the start, ended after the end; and reading it.
+"""The session log: one file per session in ~/.claudebox/log, written and read here.
 
-The launcher writes how a session began and ended; the broker writes its decisions in between, to the same file, a line
-at a time. Names, numbers and verdicts only: never a value, a header, a body or the path of an address. Old records go
-when there are too many or too much of them.
+The launcher writes how a session began and ended; the broker appends its decisions to the same file, a line each.
+Names, numbers and verdicts only: never a value, a header, a body or the path of an address. The oldest files go when
+there are too many, or when they are too large.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 DIRECTORY = "log"
 SUFFIX = ".jsonl"
 MOST_FILES, MOST_BYTES = 256, 64 << 20
-_EVERY = 16  # records between two looks at their size
+_EVERY = 16  # files between two looks at their size
 LINE = 1 << 19  # the longest line
-DOUBTFUL = (b'"broker"', b'"full"')  # marks of the lines that `find_doubts` looks at
+DOUBTFUL = (b'"broker"', b'"full"')  # in the lines that `find_doubts` needs
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _CHANGES = "changes"
@@ -42,18 +42,19 @@ _LONGEST = 8192
 
 
 class SessionLog:
-    """What is written down about one session; where it cannot be, the session goes on without."""
+    """The log of one session; where it cannot be written, the session runs without."""
 
     def __init__(self, state: str, name: str) -> None:
-        """Open the record; `state` is ~/.claudebox, `name` tells the project."""
+        """Open it; `state` is ~/.claudebox, `name` is that of the project's instance."""
         self.descriptor = -1
         self.name = ""
         self._directory = -1
         self._begun = time.time()
         try:
             self._directory = open_state(state, DIRECTORY)
-            self._prune()
-            self.name = _name(self._begun, name)
+            names = sort_names(os.listdir(self._directory))
+            self._prune(names)
+            self.name = _make_name(self._begun, name, _number(names[-1]) + 1 if names else 1)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             self.descriptor = os.open(self.name, flags, 0o600, dir_fd=self._directory)
         except (OSError, ClaudeboxError) as error:
@@ -61,11 +62,11 @@ class SessionLog:
             console.warn(f"this session is not recorded in {state}/{DIRECTORY}: {problem}")
 
     def write(self, kind: str, content: Mapping[str, Plain]) -> int:
-        """Write one line, whole or not at all; return how long it is."""
+        """Append a line, whole or not at all; return its length."""
         if self.descriptor < 0:
             return 0
         line = render({"time": round(time.time(), 3), "kind": kind, **content}) + "\n"
-        if len(line) > LINE:  # no reader takes more, and half a line says nothing
+        if len(line) > LINE:  # no reader takes more
             line = render({"time": round(time.time(), 3), "kind": kind, "too_long": len(line)}) + "\n"
         try:
             os.write(self.descriptor, line.encode("ascii"))
@@ -75,18 +76,15 @@ class SessionLog:
         return len(line)
 
     def close(self) -> None:
-        """Stop writing."""
         for descriptor in (self.descriptor, self._directory):
             if descriptor >= 0:
                 os.close(descriptor)
         self.descriptor = self._directory = -1
 
-    def _prune(self) -> None:
-        """Remove the oldest records where there are too many, some at a time; names begin with their time."""
-        names = [name for name in os.listdir(self._directory) if name.endswith(SUFFIX)]
+    def _prune(self, names: list[str]) -> None:
+        """Remove the oldest files where there are too many, some at a time."""
         if len(names) < MOST_FILES and len(names) % _EVERY != _EVERY - 1:
             return
-        names.sort()
         most = MOST_FILES - min(_EVERY, MOST_FILES // 2)
         size = 0
         for index, name in enumerate(reversed(names)):
@@ -99,13 +97,24 @@ class SessionLog:
                 continue
 
 
-def _name(now: float, project: str) -> str:
+def _make_name(now: float, project: str, number: int) -> str:
     moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
-    return f"{moment}.{int(now * 1000) % 1000:03d}Z-{project}-{os.getpid()}{SUFFIX}"
+    return f"{moment}.{int(now * 1000) % 1000:03d}Z-{project}-n{number}-{os.getpid()}{SUFFIX}"
+
+
+def _number(name: str) -> int:
+    """Return the number of a log: greater than any before it, whatever the clock said. Earlier versions have none."""
+    number = name.rsplit("-", 2)[-2] if name.count("-") > 1 else ""
+    return int(number[1:]) if number.startswith("n") and number[1:].isdecimal() else 0
+
+
+def sort_names(names: Iterable[str]) -> list[str]:
+    """Return the logs among these names, oldest first."""
+    return sorted((name for name in names if name.endswith(SUFFIX)), key=lambda name: (_number(name), name))
 
 
 def render(value: Plain) -> str:
-    """Return JSON in ASCII; the module of that name would cost every launch more than the rest of this."""
+    """Return JSON in ASCII; importing `json` would cost every launch more than this."""
     if isinstance(value, str):
         plain = value.isascii() and value.isprintable() and '"' not in value and "\\" not in value
         return f'"{value if plain else "".join(map(_escaped, value))}"'
@@ -131,7 +140,7 @@ def _escaped(char: str) -> str:
 
 
 def write_changes(record: SessionLog, report: Report) -> None:
-    """Write down every path that changed, the most dangerous first, as far as there is room for it."""
+    """Log every path that changed, the most dangerous first, until the limit."""
     left = _CHANGES_BYTES
     for what, directory, names in _rows(report):
         piece: list[str] = []
@@ -149,7 +158,7 @@ def write_changes(record: SessionLog, report: Report) -> None:
 
 
 def _rows(report: Report) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield kind, directory and names; what became of a name stands behind it."""
+    """Yield kind, directory, and names with what happened to them."""
     from claudebox.report.kinds import HEADINGS
 
     yield from (("not looked at", path, [why]) for path, why in report.unseen)
@@ -169,7 +178,7 @@ def _depth(path: str) -> tuple[int, str]:
 
 
 class LogReader:
-    """Reads one record, as far as it goes."""
+    """Reads a log that may still be written."""
 
     def __init__(self, directory: str, name: str) -> None:
         self._rest = b""
@@ -179,7 +188,7 @@ class LogReader:
             self._descriptor = -1
 
     def lines(self, *marks: bytes) -> Iterator[Line]:
-        """Yield the lines that are complete by now, or those with one of these marks; a damaged one is passed over."""
+        """Yield complete lines, with `marks` only those that contain one; damaged ones are skipped."""
         while self._descriptor >= 0 and (piece := os.read(self._descriptor, 1 << 16)):
             *whole, self._rest = (self._rest + piece).split(b"\n")
             if len(self._rest) > LINE:
@@ -191,13 +200,11 @@ class LogReader:
                     yield line
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
 
 def read_lines(directory: str, name: str, *marks: bytes) -> list[Line]:
-    """Return the lines of one record that are complete by now."""
     reader = LogReader(directory, name)
     try:
         return list(reader.lines(*marks))
@@ -206,7 +213,6 @@ def read_lines(directory: str, name: str, *marks: bytes) -> list[Line]:
 
 
 def human(size: int) -> str:
-    """Return a number of bytes for people."""
     value = float(size)
     for unit in _UNITS[:-1]:
         if value < 1024:
@@ -216,7 +222,7 @@ def human(size: int) -> str:
 
 
 def sum_usage(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return what the answers of a model took and cost together."""
+    """Return the tokens and the price of all answers of the model."""
     total = dict.fromkeys(("answers", "input", "output", "cached", "price", "unpriced"), 0)
     for line in lines:
         if line.get("kind") == "usage":
@@ -229,7 +235,7 @@ def sum_usage(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def find_doubts(lines: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return why a log does not tell everything that was reached and spent; the worst first."""
+    """Return why a log may be incomplete, the worst first."""
     kinds = {line.get("kind"): line for line in lines}
     account = kinds.get("broker", {})
     found = []
@@ -243,11 +249,11 @@ def find_doubts(lines: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def records(directory: str, project: str = "") -> list[str]:
-    """Return the names of the records, oldest first."""
+    """Return the names of the logs, oldest first; with a project those of its instance."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise ClaudeboxError(f"`{directory}` cannot be read: {error.strerror}") from None
-    return sorted(name for name in names if name.endswith(SUFFIX) and f"-{project}" in name)
+    return [name for name in sort_names(names) if f"-{project}" in name]

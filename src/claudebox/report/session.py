@@ -1,7 +1,4 @@
-"""A session from its start to its end: what is written to its log, and what is said at the end.
-
-Expensive imports wait until the payload has ended, and until there is something to do with them.
-"""
+"""The log and the report of one session, from its start to its end."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from claudebox.base.process import EVERYTHING, run_limited
 from claudebox.report import leftovers
 from claudebox.report import log as report_log
 from claudebox.report.log import DIRECTORY, SessionLog
-from claudebox.tables.secrets import looks_secret
+from claudebox.undo import snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,10 +33,10 @@ OUT_OF_TIME = 124  # the status that the limit of time gives a session
 
 
 class SessionReport:
-    """One session, as it will be remembered."""
+    """Logs one session, and reports on it at the end."""
 
     def __init__(self, plan: Plan, policy: Policy, host: Host, receipt: str) -> None:
-        """Write down how it begins."""
+        """Examine killed sessions, and log how this one begins."""
         self._plan, self._policy, self._host, self._receipt = plan, policy, host, receipt
         self._started = time.time()
         self._disarmed = self._looked = False
@@ -77,20 +74,17 @@ class SessionReport:
         self._disarmed = self._done.is_complete
 
     def give_up(self, status: int) -> None:
-        """Write down that the payload did not run."""
+        """Log that the payload did not run."""
         self._unlooked.remove()
         self.record.write("end", {"status": status})
 
     def conclude(self, status: int, ending: Steps) -> None:
-        """Look at what was left behind, write down how it ended, and say so.
-
-        In a process with limited memory: however much an agent has left, the launcher goes on.
-        """
+        """Report and log how the session ended, in a process with limited memory."""
         self._looked, failed = run_limited(lambda: self._tell(status, ending), EVERYTHING, _MEMORY)
         ending.failed = failed
 
     def settle(self, status: int, ending: Steps) -> int:
-        """Take the note away if everything was looked at and disarmed, or say how to go on; return the status."""
+        """Delete the note if everything was examined, or say how to continue; return the status."""
         if "the report" in ending.failed:
             end: dict[str, Plain] = {"status": status, "failed": tuple(ending.failed)}
             ending.step("the session log", lambda: self.record.write("end", end))
@@ -105,20 +99,20 @@ class SessionReport:
             ending.step("the note of this session", self._unlooked.remove)
             return status
         ending.step("the note of this session", self._unlooked.leave)
-        go_on = f"`claudebox --changes {self._unlooked.name}` has gone on with it"
+        go_on = f"`claudebox --changes {self._unlooked.name}` has finished"
         if lost := self._leftovers.find_lost():
             places = ", ".join(console.shorten(path, 200) for path in lost)
-            go_on = f"claudebox was started where this is now, which was moved or replaced: {places}"
+            go_on = f"claudebox was started in this directory, which was moved or replaced: {places}"
         said = "not everything that this session left was examined: do not use git or other tools there before"
         console.warn(f"{said} {go_on}")
         return status or UNFINISHED
 
     def _tell(self, status: int, ending: Steps) -> tuple[bool, list[str]]:
-        """Do all of the report; return whether everything was looked at, and which steps have failed."""
+        """Return whether everything was looked at, and which steps failed."""
         step = ending.step
         report = step("looking for changes", self._leftovers.look)
         if report is not None and any(not own.real for own in self._plan.git):
-            # Where there was no repository, that of the agent stands in our own state: this one we have made.
+            # Without a repository on the host, the agent's is in our state, and we made the `.git` here.
             report = report.replace(changes=tuple(row for row in report.changes if row.kind.group != ".git"))
         found = step("searching for withheld secrets", lambda: self._search(report))
         end = self._end(status, report, found, ending.failed)
@@ -130,7 +124,7 @@ class SessionReport:
             step("printing what was found", lambda: self._print_found(found))
         if self._plan.broker is not None:
             step("reading what the broker wrote down", lambda: self._say_doubts(name))
-        return report is not None and not leftovers.is_cut_short(report), ending.failed
+        return report is not None and not report.is_cut_short, ending.failed
 
     def _end(self, status: int, report: Report | None, found: Result | None, failed: list[str]) -> dict[str, Plain]:
         counts: dict[str, int] = {}
@@ -160,7 +154,6 @@ class SessionReport:
         return name
 
     def _say_doubts(self, name: str) -> None:
-        """Say last why the log does not tell everything."""
         for text in report_log.find_doubts(self._read_lines(name, *report_log.DOUBTFUL)):
             console.warn(text)
 
@@ -172,7 +165,6 @@ class SessionReport:
         return (read_small(path, limit=_LOG) if name else None) or b""
 
     def _print_changes(self, found: Report | None, name: str) -> None:
-        """Say what came of it; where nothing did, only how to resume."""
         from claudebox.report.changes import Report
 
         report, resume, price = found or Report(), "", ""
@@ -192,7 +184,8 @@ class SessionReport:
         seconds = time.time() - self._started if is_client else 0.0
         table = tuple(disarm.tabulate(done, self._host.workdir.real)) if done is not None else ()
         more = done.more if done is not None else 0
-        ending = screen.Ending(report, seconds, price, moved, resume, self._plan.undo is not None, table, more)
+        has_undo = self._plan.undo is not None and snapshot.is_available()
+        ending = screen.Ending(report, seconds, price, moved, resume, has_undo, table, more)
         console.write(screen.lines(ending, console.columns()))
 
     def _warn_of_disarmed(self) -> None:
@@ -208,7 +201,7 @@ class SessionReport:
         return f"${as_dollars(usage['price'])}" if usage["price"] else ""
 
     def _is_notable(self, name: str, end: dict[str, Plain]) -> bool:
-        """Return whether a receipt is worth printing unasked: something was denied, or ended by a limit."""
+        """Return whether something was denied, or a limit ended the session."""
         if end.get("time_limit"):
             return True
         return b'"verdict": "denied"' in self._read_log(name)
@@ -218,16 +211,7 @@ class SessionReport:
 
         console.write(leaks.lines(found, self._plan.workdir))
 
-    def _has_values(self) -> bool:
-        """Return whether there is anything that could be found."""
-        if self._host.agent.login.known or self._host.secrets.held:
-            return True
-        inside = {row.value for row in self._plan.variables}
-        return any(value not in inside and looks_secret(name, value) for name, value in self._host.environ.items())
-
     def _search(self, report: Report | None) -> Result | None:
-        if not self._has_values():
-            return None
         from claudebox.report import leaks
 
         files = report.files if report is not None else ()

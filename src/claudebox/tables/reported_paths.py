@@ -224,24 +224,8 @@ GIT_FILES = frozenset((
     "packed-refs", "gc.log", "gc.pid", "info/refs", "objects/info/packs", "objects/info/commit-graph", "description",
 ))  # fmt: skip
 # Parts of a git directory that a later command of the user would go on with or obey.
-GIT_PARTS: tuple[tuple[str, str], ...] = (
-    ("config", "git runs programs named here"),
-    ("config.worktree", "git runs programs named here"),
-    ("hooks", "git runs these"),
-    ("commondir", "git looks elsewhere for its configuration"),
-    ("rebase-merge", "a rebase is under way: going on with it runs what is listed there"),
-    ("rebase-apply", "a rebase is under way: going on with it applies what is there"),
-    ("sequencer", "a sequence of commits is under way"),
-    ("objects/info/alternates", "git borrows objects from there"),
-    ("objects/info/http-alternates", "git borrows objects from there"),
-    ("info/attributes", "chooses programs that git runs"),
-    ("info/grafts", "changes what history git shows"),
-    ("info/exclude", "hides files from `git status`"),
-    ("info/sparse-checkout", "hides files of the checkout"),
-    ("refs/replace", "changes what git shows"),
-    ("remotes", "git fetches and pushes there"),
-    ("branches", "git fetches and pushes there"),
-    ("modules", "repositories of submodules, with hooks of their own"),
-    ("worktrees", "git directories of other checkouts"),
-    ("shallow", "changes what history git shows"),
-)
+GIT_PARTS = (
+    "config", "config.worktree", "hooks", "commondir", "rebase-merge", "rebase-apply", "sequencer",
+    "objects/info/alternates", "objects/info/http-alternates", "info/attributes", "info/grafts", "info/exclude",
+    "info/sparse-checkout", "refs/replace", "remotes", "branches", "modules", "worktrees", "shallow",
+)  # fmt: skip

@@ -1,7 +1,6 @@
-"""What changed between two states of a project, and what an undo does about it given three: start, end and now.
+"""Snapshots of a project, the changes between two of them, and what an undo does given three: start, end and now.
 
-`find_changes` is the one answer to what a session changed: `--changes`, `--undo`, the report, the log and the receipt
-render it.
+A directory is one record, so that an unchanged one is compared, taken over and written as a whole.
 """
 
 from __future__ import annotations
@@ -27,23 +26,19 @@ if TYPE_CHECKING:
     Moves = list[tuple[str, str]]
 
 
-# What is written down of a project: per directory the names, what `lstat` says of them, and what their contents are.
-#
-# A directory is one record, so that one in which nothing has changed is compared, taken over and written as a whole.
-
-
 DIGEST = 32  # bytes of a SHA-256
 NO_DIGEST = bytes(DIGEST)
 FIELDS = 7  # mode, owner, group, size, mtime, ctime, inode
 SIZE, MTIME, CTIME = 3, 4, 5
-NO_ROW = (0,) * FIELDS  # of a name that changed before it was read, but for its inode
-TICK = 20_000_000  # the kernel's clock for files lags behind by less
+NO_ROW = (0,) * FIELDS  # of a name that changed before it was read, except for its inode
+TICK = 20_000_000  # nanoseconds: the kernel's clock for files lags by less
 ROW = struct.Struct(f"={FIELDS}q")
 _KINDS = {
     stat.S_IFDIR: "d", stat.S_IFREG: "f", stat.S_IFLNK: "l", stat.S_IFIFO: "p", stat.S_IFSOCK: "s", stat.S_IFCHR: "c",
     stat.S_IFBLK: "b",
 }  # fmt: skip
-_bytes_by_own = [1 << 20]  # of contents, until OpenSSL is worth its loading
+TYPES = {letter: mode for mode, letter in _KINDS.items()}
+_bytes_by_own = [1 << 20]  # hashed by Python's own SHA-256 before OpenSSL is loaded
 INODES = NEVER = (1 << 63) - 1
 
 Attributes = tuple[tuple[str, bytes], ...]  # extended ones
@@ -51,7 +46,7 @@ Row = tuple[int, ...]
 
 
 class KeptEntry:
-    """One thing in the project: `d` directory, `f` file, `l` link, `p` FIFO, `s` socket, `c` and `b` devices.
+    """One entry: `d` directory, `f` file, `l` link, `p` FIFO, `s` socket, `c` and `b` devices, `?` not read in time.
 
     Plain, because an agent can make a million of them.
     """
@@ -59,8 +54,8 @@ class KeptEntry:
     __slots__ = ("attributes", "content", "ctime", "inode", "kind", "mode", "mtime", "owner", "size")
 
     def __init__(self, kind: str, row: Row, content: str, attributes: Attributes) -> None:
-        """Take a record; the content is the SHA-256 of a file, nothing if it is not kept, or the target of a link."""
-        self.kind = kind  # `?`: it changed before it was read
+        # The content is the SHA-256 of a file, empty if it is not kept, or the target of a link.
+        self.kind = kind
         mode, owner, group, self.size, self.mtime, self.ctime, self.inode = row
         self.mode = stat.S_IMODE(mode)
         self.owner = (owner, group)
@@ -68,11 +63,11 @@ class KeptEntry:
 
     @property
     def is_kept(self) -> bool:
-        """Return whether it can be made again from what is written down."""
+        """Return whether it can be restored."""
         return bool(self.content) if self.kind == "f" else self.kind in "dlp"
 
     def is_like(self, other: KeptEntry) -> bool:
-        """Return whether both are the same but for times; of a file that is not kept `lstat` has to say the same."""
+        """Return whether both are the same except for times; of a file that is not kept `lstat` has to agree."""
         if (self.kind, self.mode, self.owner) != (other.kind, other.mode, other.owner):
             return False
         if self.kind == "f" and not (self.content and other.content):
@@ -82,7 +77,7 @@ class KeptEntry:
         return (self.content, self.attributes) == (other.content, other.attributes)
 
     def is_moved(self, other: KeptEntry) -> bool:
-        """Return whether this is the same file under another name; numbers of deleted ones are given out again."""
+        """Return whether this is the same file under another name; inodes of deleted files are reused."""
         if (self.kind, self.inode) != (other.kind, other.inode) or self.kind == "d":
             return False
         known = bool(self.content and other.content)
@@ -91,31 +86,31 @@ class KeptEntry:
 
 
 class KeptFolder(Value):
-    """A directory; a file with a digest of zeros is not kept."""
+    """A directory; the digest of a file that is not kept is zeros."""
 
     own: Row
     names: str  # separated by NUL
     rows: bytes
-    digests: bytes
+    digests: bytes  # empty: nothing in it is read
     targets: dict[str, str]  # of links
-    attributes: dict[str, Attributes]  # of those that have some; "" is the directory itself
-    latest: int  # ctime of its files; NEVER if one of them is not kept
+    attributes: dict[str, Attributes]  # only if there are some; "" is the directory itself
+    latest: int  # newest ctime of its files; NEVER if one of them is not kept
 
     def rows_by_name(self) -> dict[str, tuple[Row, bytes]]:
-        """Return what is known of each name, with its digest."""
+        """Return what `lstat` said of each name, and its digest."""
         names = self.names.split("\0") if self.names else []
-        digests = (self.digests[start : start + DIGEST] for start in range(0, len(self.digests), DIGEST))
+        stored = self.digests or bytes(DIGEST * len(names))
+        digests = (stored[start : start + DIGEST] for start in range(0, len(stored), DIGEST))
         return dict(zip(names, zip(ROW.iter_unpack(self.rows), digests, strict=True), strict=True))
 
     def is_like(self, other: KeptFolder) -> bool:
-        """Return whether nothing in it differs, and it does not itself."""
         return (self.rows, self.names, self.digests, self.targets, self.attributes, self.own[:CTIME], self.own[-1]) == (
             other.rows, other.names, other.digests, other.targets, other.attributes, other.own[:CTIME], other.own[-1]
         )  # fmt: skip
 
 
 def pack_rows(flat: list[int]) -> bytes:
-    """Return rows as they are kept; by `struct`, since `array` takes 3 ms to load."""
+    """Pack rows by `struct`: importing `array` takes 3 ms."""
     return struct.pack(f"={len(flat)}q", *flat)
 
 
@@ -125,38 +120,34 @@ def unpack_rows(rows: bytes) -> list[int]:
 
 
 class FolderDraft:
-    """A directory while it is read; of one that is not `kept` nothing but `lstat` is written down."""
+    """A directory while it is read; with `kept` False only `lstat` counts."""
 
     def __init__(self, path: str, own: Row, names: list[str], flat: list[int], *, kept: bool = True) -> None:
         self.path, self.own, self.names, self.flat, self.kept = path, own, names, flat, kept
         times = flat[MTIME::FIELDS]
         if times and (max(times) > NEVER or min(times) < -NEVER):
             flat[MTIME::FIELDS] = map(_within, times)
-        self.digests = bytearray(DIGEST * len(names))
+        self.digests = bytearray(DIGEST * len(names) if kept else 0)
         self.targets: dict[str, str] = {}
         self.attributes: dict[str, Attributes] = {}
 
     def is_like(self, known: KeptFolder) -> bool:
-        """Return whether nothing in it has changed."""
         return known.names == "\0".join(self.names) and known.rows == pack_rows(self.flat)
 
     def row(self, number: int) -> Row:
-        """Return what `lstat` said of a name."""
         return tuple(self.flat[number * FIELDS : (number + 1) * FIELDS])
 
     def digest(self, number: int) -> bytes:
-        """Return the digest of a file."""
         return bytes(self.digests[number * DIGEST : (number + 1) * DIGEST])
 
     def set(self, number: int, row: Row, digest: bytes, attributes: Attributes) -> None:
-        """Note what a file is like."""
         self.flat[number * FIELDS : (number + 1) * FIELDS] = row
-        self.digests[number * DIGEST : (number + 1) * DIGEST] = digest
+        if self.kept:
+            self.digests[number * DIGEST : (number + 1) * DIGEST] = digest
         if attributes:
             self.attributes[self.names[number]] = attributes
 
     def keep(self) -> KeptFolder:
-        """Return it as it is kept."""
         whole = not self.kept or all(
             kind & 0o170000 != stat.S_IFREG or self.digest(number) != NO_DIGEST
             for number, kind in enumerate(self.flat[::FIELDS])
@@ -168,15 +159,15 @@ class FolderDraft:
 
 
 class KeptRefs(Value):
-    """What claudebox itself can change in a git directory of the host: branches, tags, HEAD and the index."""
+    """What a session can change in a git directory of the host: branches, tags, HEAD and the index."""
 
     private: str
     real: str
     head: str
     refs: dict[str, str]
-    index: str = ""  # its content
+    index: str = ""  # a digest
     index_mtime: int = 0
-    staged: str = ""  # what it says of files, which a mere `git status` leaves as it is; a digest
+    staged: str = ""  # a digest without the times, which `git status` renews
 
 
 class LeftOut(Value):
@@ -187,23 +178,23 @@ class LeftOut(Value):
 
 
 class Snapshot(Value):
-    """A project as it was."""
+    """A project at one moment."""
 
     root: str
     began: int  # nanoseconds
     folders: dict[str, KeptFolder]
     left_out: dict[str, LeftOut]
-    late: tuple[str, ...] = ()  # directories that the session changed before they were read
+    late: tuple[str, ...] = ()  # directories that the agent changed before they were read
     repositories: tuple[KeptRefs, ...] = ()
     most: int = 64 << 20  # bytes of a file that is kept
-    excluded: tuple[str, ...] = ()  # names and patterns of what is not
+    excluded: tuple[str, ...] = ()  # names and patterns
 
     def entries(self) -> dict[str, KeptEntry]:
-        """Return everything by its path; the project itself is `.`."""
+        """Return all entries by path; the project itself is `.`."""
         return dict(entry for path, folder in self.folders.items() for entry in expand_folder(path, folder))
 
     def contents(self) -> set[bytes]:
-        """Return the digests of all that the snapshot rests on."""
+        """Return the digests of all contents."""
         found = {bytes.fromhex(row.index) for row in self.repositories if row.index}
         for folder in self.folders.values():
             found |= {folder.digests[start : start + DIGEST] for start in range(0, len(folder.digests), DIGEST)}
@@ -211,7 +202,7 @@ class Snapshot(Value):
 
 
 def expand_folder(path: str, folder: KeptFolder) -> Iterator[tuple[str, KeptEntry]]:
-    """Yield a directory and what is in it but for directories, by their paths."""
+    """Yield a directory and what is in it, except directories, with their paths."""
     yield path or ".", KeptEntry("d", folder.own, "", folder.attributes.get("", ()))
     prefix = f"{path}/" if path else ""
     for name, (row, digest) in folder.rows_by_name().items():
@@ -223,18 +214,17 @@ def expand_folder(path: str, folder: KeptFolder) -> Iterator[tuple[str, KeptEntr
 
 
 def row_of(status: os.stat_result) -> Row:
-    """Return what a record keeps of a status."""
     return (status.st_mode, status.st_uid, status.st_gid, status.st_size, _within(status.st_mtime_ns),
             status.st_ctime_ns, status.st_ino & INODES)  # fmt: skip
 
 
 def _within(time: int) -> int:
-    """Return a time that a record can hold: anybody can set one of the year 2400."""
+    """Clamp a time to 64 bits: a file can have one in the year 2400."""
     return max(-NEVER, min(NEVER, time))
 
 
 def read_attributes(descriptor: int) -> Attributes:
-    """Return the extended attributes that a user can set."""
+    """Return the extended attributes of the user namespace."""
     try:
         names = os.listxattr(descriptor)
         return tuple((name, os.getxattr(descriptor, name)) for name in sorted(names) if name.startswith("user."))
@@ -243,7 +233,7 @@ def read_attributes(descriptor: int) -> Attributes:
 
 
 def new_digest(length: int) -> hashlib._Hash:
-    """Begin the digest of a content; loading OpenSSL takes 4 ms, in which Python's own has done a megabyte."""
+    """Return a SHA-256 hash for so many bytes; loading OpenSSL takes as long as Python's own needs for a megabyte."""
     if _bytes_by_own[0] < length:
         import hashlib
 
@@ -253,7 +243,6 @@ def new_digest(length: int) -> hashlib._Hash:
 
 
 def pack(snapshot: Snapshot) -> tuple[Any, ...]:
-    """Return a snapshot as plain data."""
     folders = {path: folder.as_tuple() for path, folder in snapshot.folders.items()}
     left_out = {path: row.as_tuple() for path, row in snapshot.left_out.items()}
     return (snapshot.root, snapshot.began, folders, left_out, snapshot.late,
@@ -261,7 +250,6 @@ def pack(snapshot: Snapshot) -> tuple[Any, ...]:
 
 
 def unpack(plain: tuple[Any, ...]) -> Snapshot:
-    """Return a snapshot from plain data, or raise."""
     root, began, folders, left_out, late, repositories, *rest = plain
     return Snapshot(
         root, began, {path: KeptFolder(*row) for path, row in folders.items()},
@@ -270,35 +258,33 @@ def unpack(plain: tuple[Any, ...]) -> Snapshot:
     )  # fmt: skip
 
 
-_OLDER = "it is older than the session, and the snapshot did not reach it under its name of then"
-_LOST = "it was not kept, so it cannot be brought back"
+_OLDER = "it is older than the session, and not in the snapshot under its former name"
+_LOST = "it was not kept, so it cannot be restored"
 _ONE_WAY = "it cannot be kept, so an undo could not be undone: remove it yourself if you do not want it"
-_MEANWHILE = "it was changed while the question stood, and stays"
+MEANWHILE = "it was changed while the question stood, and stays"
 _BEFORE = "it may have been there before: its directory changed before the snapshot reached it"
-# Directories of which nobody knows what is in them, or what was.
-_UNSEEN = frozenset(("late", "unreadable", "time", "place"))
+_UNSEEN = frozenset(("late", "unreadable", "time", "place"))  # what is in such a directory is unknown
 _UNKEPT = frozenset(("excluded", "unreadable", "time", "place", "outside"))
 _GIT = ".git"
-TEMPORARY = ".claudebox-undo."  # begins the names of files that are being put back
+TEMPORARY = ".claudebox-undo."  # prefix of files that are being restored
 
 
 class PathChange:
-    """One thing that is not as it was; plain, because there may be a million of them."""
+    """One difference; plain, because there may be a million of them."""
 
     __slots__ = ("after", "before", "origin", "path", "what")
 
     def __init__(
         self, path: str, what: What, before: KeptEntry | None, after: KeptEntry | None, origin: str = ""
     ) -> None:
-        """Take the path in the project, and what is there before and after, if there is."""
         self.path, self.what, self.before, self.after = path, what, before, after
-        self.origin = origin  # of what was moved; `before` stood there
+        self.origin = origin  # former path, if it was moved
 
 
 def find_changes(before: Snapshot, after: Snapshot) -> list[PathChange]:
-    """Return what differs, in order; what was not looked at on either side is no difference.
+    """Return what differs, sorted by path; what either side did not look at is no difference.
 
-    Of what changed before the first look reached it, nobody knows what it was: it counts as changed.
+    What `before` did not reach counts as changed if its ctime says so.
     """
     old, new = narrow(before, after)
     is_unseen = _find_within(path for path, row in after.left_out.items()
@@ -326,7 +312,7 @@ def find_changes(before: Snapshot, after: Snapshot) -> list[PathChange]:
 
 
 def narrow(*snapshots: Snapshot) -> tuple[Entries, ...]:
-    """Return what stands in directories that are not the same in all of these."""
+    """Return the entries of directories that differ between snapshots."""
     first, *others = (snapshot.folders for snapshot in snapshots)
     paths = {path for folders in (first, *others) for path in folders}
     paths -= {path for path, folder in first.items()
@@ -338,7 +324,7 @@ def narrow(*snapshots: Snapshot) -> tuple[Entries, ...]:
 
 
 def find_changed_meanwhile(shown: Snapshot, now: Snapshot) -> set[str]:
-    """Return what is not what was shown, by all that `lstat` says; a nested repository as a whole, by its `.git`."""
+    """Return what changed since it was shown, by `lstat`; a nested repository counts as a whole, by its `.git`."""
     old, new = narrow(shown, now)
     found = {path for path in {*old, *new} if not _is_untouched(old.get(path), new.get(path))}
     # A mere `git status` renews an index.
@@ -353,10 +339,10 @@ def _is_untouched(one: KeptEntry | None, other: KeptEntry | None) -> bool:
 
 
 class Comparison:
-    """What an undo does: the session's own changes go, what changed since stays.
+    """What an undo does: it reverts the session's changes and keeps what changed since.
 
-    With `both`, what the session changed and somebody has changed since goes as well. Where nobody looked at the `end`
-    of the session, everything that differs now counts as the session's. What is `held` stays in any case.
+    With `both` it also reverts what was changed by the session and again since. Without an `end` everything that
+    differs now counts as the session's. What is `held` stays in any case.
     """
 
     def __init__(
@@ -369,7 +355,7 @@ class Comparison:
         unfinished: Snapshot | None = None,
         held: Collection[str] = (),
     ) -> None:
-        """Compare; `unfinished` is the present of an undo that was killed, whose work is not the user's."""
+        """`unfinished` is the state before an undo that was killed: what that undo changed is not the user's work."""
         self._start, self._both = start, both
         self._unfinished = unfinished.entries() if unfinished is not None else None
         self.before, ended, self.now = narrow(start, end or now, now)
@@ -378,13 +364,13 @@ class Comparison:
         self.ended, self.now = _remap(ended, self.moves), _remap(self.now, self.moves)
         self.links = _groups(self.before, self.before)
         self.removed: list[str] = []
-        self.made: list[str] = []  # again: deleted, or overwritten
-        self.untimed: list[str] = []  # the same, at another time
-        self.since: list[str] = []  # what changed after the session, which stays
-        self.touched_twice: list[str] = []  # by the session, and since: it stays, but with `both`
-        self.left: dict[str, str] = {}  # what the session changed, and is not put back, with the reason
-        self.full: list[str] = []  # directories that the session made, and in which something stays
-        self.unkept: dict[str, int] = {}  # how much the session changed in what is not kept
+        self.made: list[str] = []  # restored: deleted or overwritten by the session
+        self.untimed: list[str] = []  # only the mtime differs
+        self.since: list[str] = []  # changed after the session, stays
+        self.touched_twice: list[str] = []  # changed by the session and since: stays without `both`
+        self.left: dict[str, str] = {}  # changed by the session, cannot be reverted: the reason
+        self.full: list[str] = []  # directories of the session in which something stays
+        self.unkept: dict[str, int] = {}  # number of changes in directories that are not kept
         looks = (start, end, now) if end is not None else (start, now)
         closed = (path for look in looks for path, row in look.left_out.items() if row.kind in _UNKEPT)
         self._find_closed = _find_within(closed)
@@ -397,7 +383,6 @@ class Comparison:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing has to be put back."""
         return not (self.moves or self.removed or self.made)
 
     def _compare(self) -> None:
@@ -410,12 +395,12 @@ class Comparison:
         for path in session:
             was, now = self.before.get(path), self.now.get(path)
             if was and now and not was.is_kept and now.is_moved(was) and is_moved(path):
-                continue  # it goes back by its name
+                continue  # it is moved back
             top = self._find_closed(path)
             if top:
                 self.unkept[top] = self.unkept.get(top, 0) + 1
             elif path in self._held or _repository(path) in self._held:
-                self.left[path] = _MEANWHILE
+                self.left[path] = MEANWHILE
             elif why := self._stays(path):
                 self.left[path] = why
             elif _repository(path) in busy:
@@ -437,7 +422,7 @@ class Comparison:
         ]  # fmt: skip
 
     def _is_half_done(self, path: str) -> bool:
-        """Return whether an undo that was killed has left something so; what it has left over goes."""
+        """Return whether a killed undo left this so; its temporary files are removed."""
         known, now = self._unfinished, self.now.get(path)
         if known is None or now is None or not _is_same(known.get(path), self.ended.get(path)):
             return False
@@ -447,7 +432,7 @@ class Comparison:
         return now.kind == "d" and path in self.before and self.before[path].kind == "d"
 
     def _stays(self, path: str) -> str:
-        """Return why something that the session changed cannot be put back; nothing if it can."""
+        """Return why a change of the session cannot be reverted; empty if it can."""
         was, now = self.before.get(path), self.now.get(path)
         if path in self._start.left_out and self._start.left_out[path].kind == "late":
             return self._start.left_out[path].text
@@ -473,7 +458,7 @@ class Comparison:
             self.removed.append(path)
 
     def find_missed(self, after: Snapshot) -> Iterator[str]:
-        """Yield what was to be put back, and is not as it was."""
+        """Yield what should have been restored and was not."""
         found = after.entries()
         for _, target in self.moves:
             if target not in found or (self.before[target].kind != "d" and target not in self.made
@@ -483,7 +468,7 @@ class Comparison:
         yield from (path for path in self.made if not _is_same(self.before[path], found.get(path)))
 
     def _keep_full(self) -> None:
-        """Keep directories that the session made, where something in them stays."""
+        """Keep directories of the session in which something stays."""
         going = set(self.removed)
         holding = {os.path.dirname(path) for path in self.now if path not in going}
         for path in sorted(self.removed, reverse=True):
@@ -499,14 +484,14 @@ def _is_same(one: KeptEntry | None, other: KeptEntry | None) -> bool:
 
 
 def _differing(old: Entries, new: Entries) -> list[str]:
-    """Return the paths at which something differs, in order; names of one file that are not together count."""
+    """Return the paths that differ, sorted; other hard links count."""
     links, then = _groups(new, old), _groups(old, old)
     return [path for path in sorted({*old, *new})
             if not _is_same(old.get(path), new.get(path)) or links.get(path) != then.get(path)]  # fmt: skip
 
 
 def _groups(entries: Entries, among: Entries) -> dict[str, tuple[str, ...]]:
-    """Return for each file that has several names, as far as they are `among` others, all of them."""
+    """Return for each file with several names that are `among` others all of these names."""
     by_inode: dict[int, list[str]] = {}
     for path, entry in entries.items():
         if entry.kind == "f" and path in among:
@@ -516,7 +501,7 @@ def _groups(entries: Entries, among: Entries) -> dict[str, tuple[str, ...]]:
 
 
 def _match(old: Entries, new: Entries) -> list[tuple[str, str]]:
-    """Return what has another name, the former one first; what is in a directory that was moved, too."""
+    """Return former and present path of everything that was moved, also with its directory."""
     gone, came = _index(old, new), _index(new, old)
     children = _children(old, gone.values()), _children(new, came.values())
     found = []
@@ -532,15 +517,15 @@ def _match(old: Entries, new: Entries) -> list[tuple[str, str]]:
 
 
 def _match_moves(old: Entries, new: Entries, now: Entries) -> Moves:
-    """Return what has to be renamed so that everything has its former name: in this order, the present name first.
+    """Return the renames that give everything its former path, in order, each as present and former path.
 
-    What somebody has moved since, or has taken the place of, stays.
+    What was moved or replaced since stays.
     """
     matched = [(target, source) for target, source in _match(old, new)
                if target not in now and source in now and _is_still(new[source], now[source])]  # fmt: skip
     former = {source: target for target, source in matched}
     moves: Moves = []
-    folders: Moves = []  # which alone change the names of others
+    folders: Moves = []  # only these change the paths of others
     for target, source in sorted(matched, key=lambda row: row[0].count("/")):
         above, _, name = source.rpartition("/")
         if former.get(above, "/") == target.rpartition("/")[0] and target.rpartition("/")[2] == name:
@@ -554,12 +539,12 @@ def _match_moves(old: Entries, new: Entries, now: Entries) -> Moves:
 
 
 def _is_still(ended: KeptEntry, now: KeptEntry) -> bool:
-    """Return whether something is what the session left; numbers of deleted files are given out again."""
+    """Return whether something is what the session left; inodes of deleted files are reused."""
     return now.is_moved(ended) or (now.kind, now.inode) == (ended.kind, ended.inode) == ("d", ended.inode)
 
 
 def _index(entries: Entries, others: Entries) -> dict[int, str]:
-    """Return those that only one side has by their numbers, if those have one name each."""
+    """Return the paths that only one side has by inode, if it has no other path there."""
     found: dict[int, str] = {}
     several = set()
     for path, entry in entries.items():
@@ -593,13 +578,13 @@ def _remap(entries: Entries, moves: Moves) -> Entries:
 
 
 def _repository(path: str) -> str:
-    """Return the git directory that something lies in: half of one is none."""
+    """Return the git directory around a path, which is kept or reverted as a whole."""
     parts = path.split("/")
     return "/".join(parts[: parts.index(_GIT) + 1]) if _GIT in parts else ""
 
 
 def _find_within(paths: Iterable[str]) -> Callable[[str], str]:
-    """Return what gives for a path the one of these that it is or lies in, however deep; nothing if it does not."""
+    """Return a function that finds the one of these paths that another is or lies in; empty if there is none."""
     table = {path: path for path in paths}
     find, rest = trees.nearest_in(table), "." if "." in table else ""
     return lambda path: find(path) or rest

@@ -1,7 +1,7 @@
-"""Branches, tags, HEAD and index of the host's repositories: read without git, and taken back after a session.
+"""Branches, tags, HEAD and index of the host's repositories: read without git, and restored by an undo.
 
-A session can change nothing else there but where submodules lie. Written by git in the sandbox of imports, each ref by
-compare-and-swap, HEAD and index under git's own locks; what moved since the session stays.
+A session can change nothing else there except where submodules lie. They are written by git in the sandbox of imports,
+refs by compare-and-swap, HEAD and index under git's own locks; what moved since the session stays.
 """
 
 from __future__ import annotations
@@ -29,21 +29,20 @@ if TYPE_CHECKING:
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _INDEX_LIMIT = 1 << 30
-_EXTENDED, _STAGE, _LONG = 0x4000, 0x3000, 0xFFF  # flags of an entry of an index
-_CHANGED = "it has changed in this moment"
+_EXTENDED, _STAGE, _LONG = 0x4000, 0x3000, 0xFFF  # flags of an index entry
+_CHANGED = "it has just changed"
 _PATIENCE, _POLL = 2.0, 0.02  # seconds for which another git may hold a lock
-_OTHER = "-"  # so many stand for the value of a ref of another worktree
+_OTHER = "-"  # the value of a ref of another worktree consists of these
 
 
 def read_refs(private: str, common: str, git_dir: str, work_tree: str, only: str) -> KeptRefs:
-    """Return branches, tags and HEAD of a git directory; of an agent's worktree `only` one branch is its own.
+    """Return branches, tags and HEAD of a git directory; in an agent's worktree the session owns `only` one branch.
 
-    What belongs to other worktrees has dashes for a value: whatever becomes of it, this session did not do it.
+    Refs of other worktrees have dashes for a value: this session does not change them.
     """
     refs: dict[str, str] = {}
-    for row in (
-        (read_small(f"{common}/packed-refs", limit=1 << 28) or b"").decode("utf-8", "surrogateescape").split("\n")
-    ):
+    packed = (read_small(f"{common}/packed-refs", limit=1 << 28) or b"").decode("utf-8", "surrogateescape")
+    for row in packed.split("\n"):
         value, _, name = row.partition(" ")
         if row[:1] not in ("#", "^") and name.startswith(("refs/heads/", "refs/tags/")):
             refs[name] = value
@@ -61,7 +60,7 @@ def read_refs(private: str, common: str, git_dir: str, work_tree: str, only: str
 
 
 def _list_others(common: str, git_dir: str, work_tree: str, only: str, names: Iterable[str]) -> set[str]:
-    """Return the refs that are checked out in worktrees elsewhere, or came from agents there."""
+    """Return the refs that are checked out in other worktrees, or arrived from agents there."""
     from claudebox.git.checkout import other_heads
     from claudebox.git.state import Layout
 
@@ -80,7 +79,7 @@ def _list_others(common: str, git_dir: str, work_tree: str, only: str, names: It
 
 
 def read_index(git_dir: str) -> tuple[bytes, int]:
-    """Return the index of a git directory with the time at which it was written; nothing if there is none."""
+    """Return the index of a git directory and its mtime; empty if there is none."""
     try:
         descriptor = os.open(f"{git_dir}/index", _OPEN)
     except OSError:
@@ -93,7 +92,7 @@ def read_index(git_dir: str) -> tuple[bytes, int]:
 
 
 def with_index(row: KeptRefs, content: bytes, mtime: int, keep: Callable[[bytes], bytes] | None) -> KeptRefs:
-    """Return a repository with its index, which is kept if there is something to `keep` it with."""
+    """Add the index to a repository; `keep` stores it."""
     if not content:
         return row
     length = len(next(iter(row.refs.values()), "")) // 2 or 20
@@ -102,7 +101,7 @@ def with_index(row: KeptRefs, content: bytes, mtime: int, keep: Callable[[bytes]
 
 
 def _read_entries(index: bytes, digest: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the name of each entry, where it begins and its flags; raise where the index is damaged.
+    """Yield name, offset and flags of each entry; raise IndexError or ValueError if the index is damaged.
 
     Nothing of version 4, which is rare.
     """
@@ -120,7 +119,7 @@ def _read_entries(index: bytes, digest: int) -> Iterator[tuple[bytes, int, int]]
 
 
 def _digest_staged(index: bytes, digest: int) -> str:
-    """Return a digest of what an index says of files, without the times that a mere `git status` renews."""
+    """Return a digest of an index without the times, which `git status` renews."""
     found = syscalls.new_sha256()
     try:
         rows = [(name, index[at + 24 : at + 28] + index[at + 40 : at + 40 + digest], flags & _STAGE)
@@ -148,7 +147,7 @@ def _loose(directory: str, name: str) -> Iterator[str]:
 
 
 def standing_stubs(instance_directory: str, root: str) -> list[str]:
-    """Return the stubs that stand in a project, which are not the user's: nothing is in them."""
+    """Return the stubs of sessions in a project that are still empty."""
     content = read_small(f"{instance_directory}/{host_protected.STUBS}", limit=host_protected.STUBS_LIMIT) or b""
     rows = {row.path for row in host_protected.parse_stubs(content) if row.path.startswith(f"{root.rstrip('/')}/")}
     return sorted(filter(_is_empty, rows))
@@ -163,7 +162,7 @@ def _is_empty(path: str) -> bool:
 
 
 def read_present(before: Snapshot, keep: Callable[[bytes], bytes] | None) -> list[KeptRefs]:
-    """Return the repositories of a snapshot as they are now; `keep` keeps an index."""
+    """Return the repositories of a snapshot as they are now; `keep` stores an index."""
     from claudebox.git.state import has_state, read_layout
 
     found = []
@@ -177,16 +176,15 @@ def read_present(before: Snapshot, keep: Callable[[bytes], bytes] | None) -> lis
 
 
 class RefMove(Value):
-    """A ref, HEAD or the index of a repository that is not what it was."""
+    """A ref, HEAD or the index of a repository that changed."""
 
     real: str
     name: str
-    before: str  # nothing: it was not there
+    before: str  # empty: it was not there
     now: str
 
 
 def compare_refs(before: Snapshot, now: Snapshot) -> tuple[RefMove, ...]:
-    """Return what has moved."""
     present = {row.real: row for row in now.repositories}
     moves = []
     for row in before.repositories:
@@ -208,9 +206,9 @@ def compare_refs(before: Snapshot, now: Snapshot) -> tuple[RefMove, ...]:
 
 
 class RefComparison:
-    """What an undo does to repositories: what the session moved goes back, unless it has moved since, or is `held`.
+    """What an undo does to repositories: it moves back what the session moved, unless it moved since or is `held`.
 
-    HEAD, the branch that is checked out and the index go back together or not at all: `bound` is what stays for that.
+    HEAD, the branch that is checked out and the index go back together or not at all: `bound` stays for that reason.
     """
 
     def __init__(
@@ -240,7 +238,7 @@ class RefComparison:
 def put_back(
     tools: Tools, store: SnapshotStore, before: Snapshot, now: Snapshot, moves: tuple[RefMove, ...]
 ) -> dict[str, str]:
-    """Put these back; return what was not, and why."""
+    """Move these back; return what failed, and why."""
     from claudebox.git.sandbox import GitError
     from claudebox.git.state import Private
 
@@ -276,7 +274,7 @@ def _put_back(
     with real_side(tools, private.path, layout, Limits(), "undo") as real:
 
         def move_head() -> bool:
-            """Put branch and HEAD back, and the index after them under its lock: all of them or none."""
+            """Move branch and HEAD back, all of them or none; the index follows under its lock."""
             why = "" if _is_unmoved(now, layout.git_dir, "index") else _CHANGED
             why = why or _update(real.box, ((move.name, move.before, move.now) for move in together))
             if why:
@@ -348,7 +346,7 @@ def _is_unmoved(now: KeptRefs, git_dir: str, name: str) -> bool:
 
 
 def _update(box: GitSandbox, rows: Iterable[tuple[str, str, str]]) -> str:
-    """Give refs their new values, all of them or none, if they have the old ones; return why not."""
+    """Give refs their new values, all of them or none, if they have the old ones; return the problem."""
     words = "".join(f"update {name}\0{new or '0' * len(old)}\0{old or '0' * len(new)}\0" for name, new, old in rows)
     if words and box.run("git", "update-ref", "-z", "--stdin", data=os.fsencode(words)):
         return box.message() or "git update-ref failed"
@@ -356,5 +354,4 @@ def _update(box: GitSandbox, rows: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _branch(head: str) -> str:
-    """Return the branch that a HEAD names."""
     return head.removeprefix("ref:").strip() if head.startswith("ref:") else ""

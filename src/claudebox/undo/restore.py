@@ -1,7 +1,7 @@
-"""Taking back what a session did to a project, in a sandbox that has the project and the snapshots alone.
+"""Reverting what a session did to a project, in a sandbox that has only the project and the snapshots.
 
-Every name is used in an open directory that was reached through no link, so that nobody can lead it away, not even
-within that sandbox. Files are replaced as a whole; what cannot be done is reported, and the rest goes on.
+Every name is used in an open directory that was reached through no link, so that a race cannot lead it elsewhere.
+Files are replaced as a whole; failures are reported, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _STORE = "/snapshots"
-_CHANGED = "it has changed in this moment, and stays"
-# In its own user namespace root would be nobody to the files of others.
+_CHANGED = "it has just changed, and stays"
+# In a user namespace of its own root could not write to the files of others.
 _AS_ROOT = (
     "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
     *(word for name in ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID") for word in ("--cap-add", f"CAP_{name}")),
@@ -40,15 +40,14 @@ _PROGRAM = (
 )
 
 
-def put_back(  # noqa: PLR0913 - all of it goes into the sandbox
+def put_back(  # noqa: PLR0913 - all of it enters the sandbox
     tools: Tools, store: str, sessions: tuple[str, str], root: str, kept: Iterable[str], *, owners: bool = False,
     both: bool = False, held: Iterable[str] = (), told: Callable[[int, int], None] = lambda *_: None,
 ) -> dict[str, str]:  # fmt: skip
-    """Take back what a session did, by its snapshots and one of the present; return what was not, and why.
+    """Revert a session, given its name and that of a snapshot of the present; return what failed, and why.
 
-    `kept` are directories in it that stay read-only, `held` is what stays in any case. With `owners` some
-    files belong to others, which root puts back.
-    `told` is called about once a second with how much is done, of how much.
+    `kept` are directories that stay read-only, `held` is what stays in any case. With `owners` some files belong to
+    others, which root restores. `told` is called every second: paths done, of how many.
     """
     import subprocess
     import tempfile
@@ -98,15 +97,15 @@ def main(target: str, present: str, both: str) -> None:
 
 
 class _Restoring:
-    """In the sandbox: the steps, each on its own."""
+    """Does it, in the sandbox; each step stands by itself."""
 
     def __init__(self, store: SnapshotStore, comparison: Comparison, root: str) -> None:
         self._store, self._comparison = store, comparison
         self._before, self._made = comparison.before, frozenset(comparison.made)
         self._problems: dict[str, str] = {}
-        self._gone: set[str] = set()  # by our own hand
-        self._ctimes: dict[int, int] = {}  # of files that we have given or taken a name, by their inodes
-        self._opened: dict[str, int] = {}  # directories that denied their owner something, with their modes
+        self._gone: set[str] = set()  # removed by us
+        self._ctimes: dict[int, int] = {}  # of files that we linked or unlinked, by inode
+        self._opened: dict[str, int] = {}  # directories that denied their owner something: former mode
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         rows = (*comparison.moves, *comparison.removed, *comparison.made, *comparison.untimed)
         self._done, self._all, self._said = 0, len(rows), time.monotonic()
@@ -157,7 +156,7 @@ class _Restoring:
             self._problems.setdefault(path, error.strerror or str(error))
 
     def _open(self, path: str) -> int:
-        """Open a directory of the project through no link, and make it ours to write to."""
+        """Open a directory of the project through no link, with all rights for its owner."""
         current = os.dup(self._root)
         above = ""
         for part in path.split("/") if path else ():
@@ -171,7 +170,7 @@ class _Restoring:
         return current
 
     def _unlock(self, name: str, directory: int, path: str) -> None:
-        """Make a directory readable and writable for its owner, until its mode is put back at the end."""
+        """Give the owner of a directory all rights until its mode is restored at the end."""
         mode = os.lstat(name, dir_fd=directory).st_mode
         if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
             self._opened.setdefault(path, stat.S_IMODE(mode))
@@ -185,7 +184,7 @@ class _Restoring:
 
     @contextmanager
     def _as_seen(self, directory: int, name: str, path: str) -> Iterator[None]:
-        """Let something be changed right after a look: what is not what the comparison saw raises, and stays."""
+        """Raise unless a path is what the comparison saw, right before it is changed."""
         entry = self._comparison.now.get(path) if path not in self._gone else None
         try:
             held = os.open(name, _PATH, dir_fd=directory)
@@ -213,7 +212,7 @@ class _Restoring:
         return (inode, ctime, size) == (entry.inode, self._ctimes.get(inode, entry.ctime), entry.size)
 
     def _move(self, directory: int, name: str, path: str, source: str) -> None:
-        """Give something its name of then, if nobody has taken that."""
+        """Give something its former name, if that is free."""
         self._unlock_itself(directory, path)
         above = self._open(os.path.dirname(source))
         try:
@@ -221,7 +220,9 @@ class _Restoring:
             old = os.path.basename(source)
             with self._as_seen(above, old, path):
                 if stat.S_ISDIR(os.lstat(old, dir_fd=above).st_mode):
-                    os.rename(old, name, src_dir_fd=above, dst_dir_fd=directory)  # takes the place of nothing
+                    os.rename(
+                        old, name, src_dir_fd=above, dst_dir_fd=directory
+                    )  # replaces nothing but an empty directory
                 else:
                     os.link(old, name, src_dir_fd=above, dst_dir_fd=directory, follow_symlinks=False)
                     os.unlink(old, dir_fd=above)
@@ -236,7 +237,7 @@ class _Restoring:
                     os.rmdir(name, dir_fd=directory)
                 else:
                     os.unlink(name, dir_fd=directory)
-        except FileNotFoundError:  # it is gone already, by another undo that was killed and had not ended yet
+        except FileNotFoundError:  # removed by another undo that was killed and had not ended yet
             pass
         self._gone.add(path)
 
@@ -251,7 +252,7 @@ class _Restoring:
     def _make(self, directory: int, name: str, path: str) -> None:
         self._unlock_itself(directory, path)
         entry = self._before[path]
-        temporary = f"{TEMPORARY}{os.urandom(8).hex()}"  # numbers of processes are the same in every sandbox
+        temporary = f"{TEMPORARY}{os.urandom(8).hex()}"  # every sandbox has the same process numbers
         try:
             if entry.kind == "l":
                 os.symlink(entry.content, temporary, dir_fd=directory)
@@ -274,7 +275,7 @@ class _Restoring:
             raise
 
     def _link(self, directory: int, temporary: str, path: str) -> bool:
-        """Make another name of a file that has several, all of which are made anew; return whether that was done."""
+        """Restore a hard link to a file that was restored under another name; return whether there is one."""
         first = self._comparison.links.get(path, (path,))[0]
         if first == path or first in self._problems or first not in self._made:
             return False
@@ -303,14 +304,14 @@ class _Restoring:
             os.utime(name, ns=(mtime, mtime), dir_fd=directory, follow_symlinks=False)
 
     def _finish_directory(self, directory: int, name: str, path: str) -> None:
-        """Give a directory in which something was done the rights and the time that it had, or has from somebody."""
+        """Restore mode and mtime of a directory in which something was done."""
         was, now, ended = self._before.get(path), self._comparison.now.get(path), self._comparison.ended.get(path)
         try:
             descriptor = os.dup(self._root) if path == "." else os.open(name, _DIRECTORY, dir_fd=directory)
-        except PermissionError:  # it has lost its rights, and nothing in it had to be put back
+        except PermissionError:  # nothing in it had to be restored
             self._unlock(name, directory, path)
             descriptor = os.open(name, _DIRECTORY, dir_fd=directory)
-        except (FileNotFoundError, NotADirectoryError):  # it went, as it should
+        except (FileNotFoundError, NotADirectoryError):  # removed
             return
         try:
             if was is not None and path in self._comparison.made:
@@ -326,13 +327,13 @@ class _Restoring:
 
 
 def _list_above(path: str) -> list[str]:
-    """Return the directories around a path, the outermost first."""
+    """Return the directories above a path, the outermost first."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[: number + 1]) for number in range(len(parts))]
 
 
 def _dress(descriptor: int, entry: KeptEntry) -> None:
-    """Give an open file or directory its attributes, owner and mode, as far as it has not got them."""
+    """Set attributes, owner and mode of an open file or directory where they differ."""
     wanted, found = dict(entry.attributes), dict(read_attributes(descriptor))
     for name, value in wanted.items():
         if found.get(name) != value:
@@ -347,7 +348,7 @@ def _dress(descriptor: int, entry: KeptEntry) -> None:
 
 
 def _give(what: str | int, directory: int | None, entry: KeptEntry) -> None:
-    """Give something its owner, if we may: whoever asked for the undo compares everything afterwards."""
+    """Set the owner, if we may; the caller compares everything afterwards."""
     try:
         os.chown(what, *entry.owner, dir_fd=directory, follow_symlinks=isinstance(what, int))
     except OSError:
@@ -355,7 +356,7 @@ def _give(what: str | int, directory: int | None, entry: KeptEntry) -> None:
 
 
 def _change_mode(directory: int, name: str, mode: int) -> None:
-    """Change the mode of what may not be opened, and never of what a link leads to."""
+    """Change the mode of something unreadable, never through a link."""
     descriptor = os.open(name, _PATH, dir_fd=directory)
     try:
         os.chmod(f"/proc/self/fd/{descriptor}", mode)

@@ -1,15 +1,16 @@
-"""One answer to what a session changed: the project when it began, looked at again at its end.
+"""What a session changed in a directory: its start and its end, each as a snapshot.
 
-Of a session that can be undone the start is its snapshot, and what is seen at the end is kept beside it. Others have a
-list of names and what `lstat` says of them, taken before the payload runs where the project is small enough for that.
-Without either, what has changed is known by its time of change, and what was deleted is not known.
+The start of a session that can be undone (UNDO-01) is read by a process beside the launch: while bwrap builds the
+sandbox, and after that beside the payload, which waits for a moment only. What the payload changed before it was read
+is left out by its ctime, which no agent can set. Other sessions list names and what `lstat` says of them before the
+payload runs.
 """
 
 from __future__ import annotations
 
 import os
 import select
-import stat
+import sys
 import time
 
 from claudebox.base import console, process, trees
@@ -17,80 +18,73 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import LOST, Closing, identify
 from claudebox.base.records import Value
 from claudebox.run.sidecars import Sidecar
-from claudebox.undo import manifest
-from claudebox.undo.manifest import find_changes
-from claudebox.undo.walker import Look
+from claudebox.undo.manifest import LeftOut, Snapshot
+from claudebox.undo.walker import Scan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
+    from collections.abc import Iterable
 
     from claudebox.plan.records import Plan
     from claudebox.settings.records import UndoRequest
-    from claudebox.undo.manifest import KeptEntry, KeptFolder, Snapshot
-
-    Names = Mapping[str, str] | None  # None: not known
 
 
-READING = 1.0  # seconds for which contents are read at the end
-_MOST_AT_START, _LONGEST_AT_START = 8000, 0.25  # names that are looked at before the payload runs, and seconds
+UNTRACKED = "too much to be listed before the session began: deletions in it could not be tracked"
+_READING = 1.0  # seconds more than the look itself, for reading contents at the end
+_LISTING = 2.0  # seconds before the payload runs
 _GRAIN = 2.0  # seconds: the coarsest clock of a file system
-_STEP = 0.005  # less than this is no change of the clock
-_KINDS = {"d": stat.S_IFDIR, "f": stat.S_IFREG, "l": stat.S_IFLNK, "p": stat.S_IFIFO, "s": stat.S_IFSOCK,
-          "c": stat.S_IFCHR, "b": stat.S_IFBLK}  # fmt: skip
-_LETTERS = {mode: kind for kind, mode in _KINDS.items() if kind != "f"}
-_UNLISTED = "what was deleted from it or moved into it is not known"
+_STEP = 0.005  # a smaller difference between clocks is noise
+
+
+class Moment(Value):
+    """When a session began, by three clocks: that of the file system, of the machine, and since it was started."""
+
+    file_system: float
+    clock: float
+    uptime: float
+
+    def since(self) -> float:
+        """Return from when on a ctime belongs to the session, also if the clock was set back meanwhile."""
+        back = (_uptime() - self.uptime) - (time.time() - self.clock)
+        return self.file_system - back if back > _STEP else self.file_system
 
 
 class Beginning(Value):
-    """A directory when a session began that can write to it."""
+    """A writable directory when a session began."""
 
     root: str
-    since: float  # the time of its file system
-    clock: float
-    uptime: float
-    plain: tuple[Any, ...] | None = None  # what it was like, as plain data
-    directory: str = ""  # of the project's state, where the session has a snapshot
-    session: str = ""
-    identity: tuple[int, int] = (0, 0)  # device and inode: no other directory of its name is looked at
+    moment: Moment
+    identity: tuple[int, int] = (0, 0)  # device and inode: no other directory of this name is looked at
+    listing: Snapshot | None = None  # where no snapshot is taken
 
 
 def begin(
     root: str, skipped: Iterable[str] = (), identity: tuple[int, int] | None = None, *, listing: bool = True
 ) -> Beginning:
-    """Note how a directory looks before the payload runs, and which it is; without `listing` only when that was."""
-    known = identity or identify(root) or (0, 0)
-    start = Beginning(root, _moment(root), time.time(), _uptime(), identity=known)
+    """Note which directory it is and when that was; with `listing` also what is in it."""
+    start = Beginning(root, Moment(_file_time(root), time.time(), _uptime()), identity or identify(root) or (0, 0))
     if not listing:
         return start
-    look = Look(root, None, skipped=skipped)
-    look.largest, look.deadline = _MOST_AT_START, time.monotonic() + _LONGEST_AT_START
-    try:
-        whole = look.look_at_names() and look.look_at_rest()
-    except OSError:
-        whole = False
-    if not whole or time.monotonic() > look.deadline:
-        return start
-    return start.replace(plain=manifest.pack(look.snapshot()))
+    scan = Scan(root, None, None, skipped=skipped)
+    scan.deadline = time.monotonic() + _LISTING
+    return start.replace(listing=scan.run())
 
 
 def _uptime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _moment(root: str) -> float:
-    """Return the time now as the file system of the project tells it: a server's clock may differ from ours."""
+def _file_time(root: str) -> float:
+    """Return the time by the clock of a file system: a server's may differ from ours."""
     try:
         descriptor = os.open(root, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     except OSError:
-        return _named_moment(root)
+        return _file_time_by_name(root)
     with Closing(descriptor):
         return os.fstat(descriptor).st_ctime
 
 
-def _named_moment(root: str) -> float:
-    """Do the same where a file needs a name."""
+def _file_time_by_name(root: str) -> float:
     name = f"{root}/.claudebox-{os.urandom(8).hex()}"
     try:
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
@@ -102,161 +96,75 @@ def _named_moment(root: str) -> float:
         os.unlink(name)
 
 
-def since(beginning: Beginning) -> float:
-    """Return from when on a time of change counts, also if the clock was set back meanwhile."""
-    back = (_uptime() - beginning.uptime) - (time.time() - beginning.clock)
-    return beginning.since - back if back > _STEP else beginning.since
-
-
-class Listing:
-    """What stands in each directory of a manifest, by its path: its inode, and the names, each with its letter."""
-
-    def __init__(self, folders: dict[str, KeptFolder]) -> None:
-        self._folders = folders
-        self._known: dict[str, tuple[int, Names]] = {}
-
-    def get(self, path: str, other: tuple[int, Names] = (0, None)) -> tuple[int, Names]:
-        """Return a directory, or the `other`."""
-        if path not in self._known and path in self._folders:
-            folder = self._folders[path]
-            names = folder.names.split("\0") if folder.names else []
-            rows = manifest.ROW.iter_unpack(folder.rows)
-            self._known[path] = folder.own[-1], {name: letter(row[0]) for name, row in zip(names, rows, strict=True)}
-        return self._known.get(path, other)
-
-    def setdefault(self, path: str, row: tuple[int, Names]) -> None:
-        """Add a directory that is not there."""
-        if path not in self:
-            self._known[path] = row
-
-    def __contains__(self, path: str) -> bool:
-        return path in self._known or path in self._folders
-
-
-def letter(mode: int) -> str:
-    """Return what something is: `f` a file, `x` a program, `d` a directory, `l` a link, ..."""
-    return _LETTERS.get(mode & trees.KIND, "") or ("x" if mode & 0o111 else "f")
-
-
-class SessionChanges:
-    """What a session changed in one directory."""
-
-    def __init__(self, before: Snapshot | None, after: Snapshot, moment: float, opened: list[tuple[str, int]]) -> None:
-        self.before = Listing(before.folders if before is not None else {})
-        self.listing = Listing(after.folders)
-        self.opened = opened  # directories that denied us reading since: path, mode
-        self.unseen = [("" if path == "." else path, row.text) for path, row in after.left_out.items()
-                       if row.kind in ("unreadable", "time", "late")
-                       or (row.kind == "place" and path not in after.folders)]  # fmt: skip
-        self.changed: list[tuple[str, int, bool]] = []  # path, mode, whether it itself changed, not only its name
-        self.gone: list[tuple[str, str]] = []  # path and letter
-        self.is_exact = before is not None
-        if before is not None:
-            self._compare(before, after)
-        else:
-            self._judge_by_time(after, int(moment * 1e9))
-
-    def _compare(self, before: Snapshot, after: Snapshot) -> None:
-        changes = find_changes(before, after)
-        lost: dict[str, KeptEntry | None] = {}
-        moved = {row.path for row in changes if row.what == "moved"}
-        for row in changes:
-            if row.after is not None:
-                by_itself = row.what != "moved" or os.path.dirname(row.path) not in moved
-                self.changed.append((row.path, _mode(row.after), by_itself))
-            if row.what in ("deleted", "moved"):
-                lost[row.origin or row.path] = row.before
-        for path, was in lost.items():
-            if was is not None and path not in after.folders and os.path.dirname(path) not in lost:
-                self.gone.append((path, letter(_mode(was))))
-
-    def _judge_by_time(self, after: Snapshot, moment: int) -> None:
-        for path, entry in after.entries().items():
-            if entry.ctime >= moment and path != ".":
-                self.changed.append((path, _mode(entry), True))
-            if entry.ctime >= moment and entry.kind == "d":
-                self.unseen.append(("" if path == "." else path, _UNLISTED))
-
-
-def _mode(entry: KeptEntry) -> int:
-    return _KINDS.get(entry.kind, 0) | entry.mode
-
-
 def look_at_end(
-    beginning: Beginning, skipped: Iterable[str], deadline: float, reopened: Iterable[tuple[int, int]] = ()
-) -> SessionChanges:
-    """Look at a directory again, and keep what is seen where the session can be undone.
+    beginning: Beginning, skipped: Iterable[str], deadline: float, closed: trees.Closed, snapshot: tuple[str, str]
+) -> tuple[Snapshot, Snapshot]:
+    """Return the start and the end of a session in a directory.
 
-    `reopened` are directories of the user's that we opened, and closed again.
+    `snapshot` is the state directory of the project and the session that has a snapshot there, whose end is kept
+    beside it. Without a record of the start everything counts as changed whose ctime says so.
     """
-    moment = since(beginning)
-    closed = trees.Closed(moment, reopened)
-    if beginning.session:
+    if snapshot[1]:
         try:
-            if (kept := _keep_end(beginning, skipped, deadline, closed)) is not None:
-                return SessionChanges(*kept, moment, closed.opened)
+            if kept := _keep_end(beginning, skipped, deadline, closed, *snapshot):
+                return kept
         except (OSError, ClaudeboxError) as error:
             why = error.message if isinstance(error, ClaudeboxError) else error.strerror or str(error)
             console.warn(f"undo: the state at the end of this session is not kept: {why}")
-    before = manifest.unpack(beginning.plain) if beginning.plain is not None else None
-    look = Look(beginning.root, before, skipped=skipped)
-    look.deadline, look.closed, look.identity = deadline, closed, beginning.identity
-    look.look_at_names()
-    look.look_at_rest()
-    return SessionChanges(before, look.snapshot(), moment, closed.opened)
+    unlisted = {".": LeftOut("time", trees.OUT_OF_TIME)}
+    start = beginning.listing or Snapshot(beginning.root, int(beginning.moment.since() * 1e9), {}, unlisted)
+    scan = Scan(beginning.root, None, start, skipped=skipped)
+    scan.deadline, scan.closed, scan.identity = deadline, closed, beginning.identity
+    return start, scan.run()
 
 
 def _keep_end(
-    beginning: Beginning, skipped: Iterable[str], deadline: float, closed: trees.Closed
+    beginning: Beginning, skipped: Iterable[str], deadline: float, closed: trees.Closed, directory: str, session: str
 ) -> tuple[Snapshot, Snapshot] | None:
-    """Keep the end of a session that has a snapshot of its start, and return both."""
     from claudebox.undo import refs as undo_refs
     from claudebox.undo.store import DATABASE, SnapshotStore
-    from claudebox.undo.walker import Scan
 
-    if not os.path.exists(f"{beginning.directory}/undo/{DATABASE}"):
+    if not os.path.exists(f"{directory}/undo/{DATABASE}"):
         return None
-    store = SnapshotStore(f"{beginning.directory}/undo")
+    store = SnapshotStore(f"{directory}/undo")
     try:
-        if beginning.session not in store.names():
+        start = store.find_start(session)
+        if start is None:
             return None
-        start = store.read_snapshot(beginning.session)
-        skipped = {*skipped, *find_skipped(start, beginning.directory)}
+        skipped = {*skipped, *find_skipped(start, directory)}
         scan = Scan(beginning.root, store, start, most=start.most, names=start.excluded, skipped=skipped)
         scan.deadline, scan.closed, scan.identity = deadline, closed, beginning.identity
         refs = undo_refs.read_present(start, store.keep_bytes)
-        end = scan.run(refs, patience=max(0.0, deadline - time.monotonic()) + READING)
+        end = scan.run(refs, patience=max(0.0, deadline - time.monotonic()) + _READING)
         if "." in end.left_out and end.left_out["."].text == LOST:
             raise ClaudeboxError(LOST)
-        store.write_end(beginning.session, end)
+        store.write_end(session, end)
         return start, end
     finally:
         store.close()
 
 
 def find_skipped(start: Snapshot, directory: str) -> list[str]:
-    """Return what is not looked at after a start either: git directories of the host, and stubs; `directory`: state."""
+    """Return what later scans leave out: git directories of the host, what was not kept, stubs in `directory`."""
     from claudebox.undo.refs import standing_stubs
 
     outside = [path for path, row in start.left_out.items() if row.kind == "outside"]
     return [*(row.real for row in start.repositories), *outside, *standing_stubs(directory, start.root)]
 
 
-# The snapshot of a project at the start of a session, taken by a process beside it (UNDO-01), and that of its end.
-#
-# It reads while bwrap builds the sandbox. The payload waits for it, but not for long: after that it goes on beside
-# the payload, and what the payload changed before it was read is left out by its time of change, which no agent can
-# set.
+def is_available() -> bool:
+    """Return whether snapshots can be kept: Python can be built without `sqlite3`."""
+    return any(finder.find_spec("_sqlite3", None) for finder in sys.meta_path)
 
 
-# Seconds for which the payload waits: a client takes longer than that until it acts, a command does not.
+# Seconds for which the payload waits: a client takes longer than that before it acts, a command does not.
 _CLIENT, _COMMAND = 0.1, 2.0
-_SMALL = 5000  # names: so few are written down before the payload runs
-_END, _CUT = 3.0, 2.0  # for which the end of the session waits, and then until what was read is written down
+_SMALL = 5000  # names: so few are written to the disk before the payload runs
+_END, _CUT = 3.0, 2.0  # seconds that the end waits for the snapshot, and then for what was read to be written
 
 
 class UndoSidecar(Sidecar):
-    """The process, from before the sandbox starts until the snapshot is complete."""
+    """The process that takes a snapshot, from before the sandbox starts until the snapshot is complete."""
 
     title = "the snapshot"
 
@@ -267,9 +175,9 @@ class UndoSidecar(Sidecar):
         self._said = b""
 
     def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Start to read, in a session that is written down: its log names the snapshot."""
+        """Start to read, if the session has a log, which names the snapshot."""
         log = next((descriptor for name, descriptor in files if name == "log"), -1)
-        if log < 0:
+        if log < 0 or not is_available():
             return
         session = os.path.basename(os.readlink(f"/proc/self/fd/{log}")).removesuffix(".jsonl")
         self._line, line = os.pipe2(os.O_CLOEXEC)
@@ -280,7 +188,7 @@ class UndoSidecar(Sidecar):
         os.close(gate)
 
     def attach(self, payload: int) -> None:  # noqa: ARG002 - a sidecar is told; this one has nothing to do with it
-        """Wait for it, for a moment."""
+        """Wait a moment for the snapshot."""
         if not self._child:
             return
         self._hear(_CLIENT if self._wanted.patient else _COMMAND)
@@ -292,16 +200,18 @@ class UndoSidecar(Sidecar):
         self.tend()
 
     def tend(self) -> None:
-        """Reap it when it has ended; what it said is read at the end."""
+        """Reap the process."""
         if self._child and process.poll(self._child) is not None:
             self._child = 0
 
     def finish(self) -> tuple[str, ...]:
-        """Wait until the snapshot is written, and say so if there is none."""
+        """Wait until the snapshot is written; return a note if there is none."""
+        if not is_available():
+            return ("undo is not available: this Python has no `sqlite3` module",)
         if self._line < 0:
             return ()
         self._hear_out(_END)
-        os.close(self._gate)  # one that is not done by now keeps what it has for the next
+        os.close(self._gate)  # one that is not done by now writes what it has
         self._hear_out(_CUT)
         if self._child:
             process.end(self._child)
@@ -311,7 +221,8 @@ class UndoSidecar(Sidecar):
         if self._said.endswith(b"end"):
             return ()
         problem = (
-            self._said.removeprefix(b"read").decode("utf-8", "surrogateescape") or "it was not complete at the end"
+            self._said.removeprefix(b"read").decode("utf-8", "surrogateescape")
+            or "the session ended before it was complete"
         )
         return (f"undo: there is no snapshot of this session: {problem}",)
 
@@ -329,33 +240,32 @@ class UndoSidecar(Sidecar):
 
 def _take(plan: Plan, wanted: UndoRequest, session: str, line: int, gate: int) -> None:
     """In the process: read, say so, write, prune."""
-    taking = None
+    job = None
     try:
-        taking = Taking(plan, wanted, session, gate)
-        if not taking.look():
+        job = SnapshotJob(plan, wanted, session, gate)
+        if not job.look():
             os.write(line, b"read")
-        taking.write()
+        job.write()
         os.write(line, b"end")
-        taking.prune()
+        job.prune()
     except CutOffError:
-        if taking is not None:
-            taking.write_partial()
+        if job is not None:
+            job.write_partial()
     except (OSError, ClaudeboxError) as error:
         said = error.message if isinstance(error, ClaudeboxError) else f"{error.strerror or error}"
         os.write(line, os.fsencode(said))
 
 
 class CutOffError(Exception):
-    """The session has ended, and the snapshot has to."""
+    """The session ended before its snapshot was complete."""
 
 
-class Taking:
-    """The steps, one after the other: the project, its repositories, what is not kept."""
+class SnapshotJob:
+    """Reads the project and its repositories, and writes the snapshot."""
 
     def __init__(self, plan: Plan, wanted: UndoRequest, session: str, gate: int) -> None:
         from claudebox.undo import refs as undo_refs
         from claudebox.undo.store import SnapshotStore
-        from claudebox.undo.walker import Scan
 
         self._plan, self._wanted, self._session, self._gate = plan, wanted, session, gate
         self._since = 0
@@ -368,20 +278,19 @@ class Taking:
             for own in rows
             if own.ref_format == "files"
         ]
-        skipped = [own.real for own in rows]
-        skipped += [stub.path for stub in plan.stubs]
-        skipped += undo_refs.standing_stubs(os.path.dirname(wanted.directory), plan.workdir)
+        skipped = [*(own.real for own in rows), *(stub.path for stub in plan.stubs),
+                   *undo_refs.standing_stubs(os.path.dirname(wanted.directory), plan.workdir)]  # fmt: skip
         known = self._store.newest_like(plan.workdir)
         self._scan = Scan(plan.workdir, self._store, known, most=wanted.most, names=wanted.excluded,
                           skipped=skipped)  # fmt: skip
 
     def look(self) -> bool:
-        """Read the project; return whether so little was read that the payload waits until it is written."""
+        """Read the project; return whether it is so small that the payload waits until it is written."""
         self._scan.look(self._released)
         return self._scan.size < _SMALL
 
     def _released(self) -> int:
-        """Return since when the agent has been running."""
+        """Return since when the agent has been running, in nanoseconds."""
         if select.select([self._gate], [], [], 0)[0]:
             said = os.read(self._gate, 64)
             if not said:
@@ -390,8 +299,6 @@ class Taking:
         return self._since
 
     def write(self) -> None:
-        """Write it down, with all that it does not keep."""
-        from claudebox.undo.manifest import LeftOut
         from claudebox.undo.refs import with_index
 
         keep = self._store.keep_bytes
@@ -406,9 +313,8 @@ class Taking:
         self._store.write_snapshot(self._session, snapshot.replace(left_out=left_out), self._number)
 
     def write_partial(self) -> None:
-        """Keep what was read for the next snapshot."""
-        self._store.write_partial(self._scan.snapshot(), self._number)
+        """Keep what was read, for the report of this session and the next snapshot."""
+        self._store.write_partial(self._session, self._scan.snapshot(self._refs), self._number)
 
     def prune(self) -> None:
-        """Forget the oldest snapshots."""
         self._store.prune(self._wanted.keep)

@@ -1,7 +1,7 @@
-"""The snapshots of a project in one SQLite database: the start and the end of each session, and contents by SHA-256.
+"""The snapshots of a project in one SQLite database: start and end of each session, and contents by SHA-256.
 
-Nothing of it is mounted in a sandbox of an agent. Sessions are ordered by a number that each draws at its start: clocks
-are set back. Whatever was being written when a process was killed is rolled back by the next one.
+No sandbox of an agent sees it. Sessions are ordered by number, because clocks are set back. SQLite rolls back what a
+killed process was writing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 DATABASE = "snapshots.sqlite"
-UNDO = "-undo"  # ends the names of snapshots that were taken before an undo
+UNDO = "-undo"  # suffix of snapshots that were taken before an undo
 _VERSION = 4  # before: files of our own format
 _FORMER = (".start", ".snapshot")
 _MARSHAL = 2  # the oldest format that holds all we write, read by every Python
 _LOCK = "lock"
 _PIECE = 1 << 20
-_BATCH = 8 << 20  # bytes that are written at once
+_BATCH = 8 << 20  # bytes written at once
 _WAIT = 30.0  # seconds for other sessions of this project
 _SWEEP = 8  # contents are swept with every so many sessions
 _SCHEMA = (
@@ -55,14 +55,14 @@ class SnapshotStore:
         try:
             import sqlite3
         except ImportError:  # Python can be built without
-            raise ClaudeboxError("this Python has no `sqlite3`, which keeps snapshots") from None
+            raise ClaudeboxError("undo is not available: this Python has no `sqlite3` module") from None
         self._error = sqlite3.Error
         if writing:
             os.makedirs(directory, mode=0o700, exist_ok=True)
         if writing or os.path.exists(f"{directory}/{DATABASE}"):
             flags = os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_RDWR | os.O_CREAT if writing else os.O_RDONLY)
             self._lock = os.open(f"{directory}/{_LOCK}", flags, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_SH)  # nothing is swept away meanwhile
+            fcntl.flock(self._lock, fcntl.LOCK_SH)  # no sweep meanwhile
         place = f"{directory}/{DATABASE}" if self._lock >= 0 else ":memory:"
         self._db = sqlite3.connect(place, timeout=_WAIT, isolation_level=None)
         version = self._read("PRAGMA user_version")[0][0]
@@ -73,7 +73,6 @@ class SnapshotStore:
             self._run(words)
 
     def close(self) -> None:
-        """Close the database, and let others sweep."""
         self._db.close()
         if self._lock >= 0:
             os.close(self._lock)
@@ -93,7 +92,7 @@ class SnapshotStore:
             raise ClaudeboxError(f"the snapshots in `{self.directory}` cannot be read: {error}") from None
 
     def _run_all(self, words: str, rows: list[tuple[object, ...]]) -> None:
-        """Do something for many rows, all of them or none."""
+        """Execute for many rows, all of them or none."""
         self._run("BEGIN IMMEDIATE")
         try:
             self._db.executemany(words, rows)
@@ -104,13 +103,13 @@ class SnapshotStore:
         self._run("COMMIT")
 
     def save(self) -> None:
-        """Write the contents that were added."""
+        """Write the contents that were kept."""
         rows, self._new, self._size = self._new, [], 0
         if rows:
             self._run_all("INSERT OR REPLACE INTO content VALUES (?, ?, ?)", rows)
 
     def draw_number(self) -> int:
-        """Return the number of a session that begins: greater than any before, whatever the clock says."""
+        """Return a number for a new session, greater than any before."""
         return self._run("INSERT INTO session (whole) VALUES (0)").lastrowid or 0
 
     def names(self) -> list[str]:
@@ -121,20 +120,26 @@ class SnapshotStore:
         """Return whether snapshots of an earlier version lie here."""
         return os.path.isdir(self.directory) and any(name.endswith(_FORMER) for name in os.listdir(self.directory))
 
-    def read_snapshot(self, session: str) -> Snapshot:
-        """Return the project as it was when a session began."""
-        for (content,) in self._read("SELECT start FROM session WHERE name = ? AND whole", session):
+    def find_start(self, session: str) -> Snapshot | None:
+        """Return the project when a session began, also if its snapshot was cut off."""
+        for (content,) in self._read("SELECT start FROM session WHERE name = ?", session):
             return self._unpack(session, content)
-        raise ClaudeboxError(f"there is no snapshot of `{session}` in `{self.directory}`")
+        return None
+
+    def read_snapshot(self, session: str) -> Snapshot:
+        """Return the project when a session began."""
+        if (found := self.find_start(session)) is None:
+            raise ClaudeboxError(f"there is no snapshot of `{session}` in `{self.directory}`")
+        return found
 
     def read_end(self, session: str) -> Snapshot | None:
-        """Return the project as it was when a session ended; nothing if nobody has looked."""
+        """Return the project when a session ended; None if that was not recorded."""
         for (content,) in self._read("SELECT finish FROM session WHERE name = ?", session):
             return self._unpack(session, content) if content is not None else None
         return None
 
     def read_unfinished(self, but: str = "") -> Snapshot | None:
-        """Return the present of an undo that was killed, the first of several; nothing if a session has begun since."""
+        """Return the state before the first of several killed undos; None if a session has begun since."""
         first = ""
         for name in reversed([name for name in self.names() if name != but]):
             if not name.endswith(UNDO) or self.read_end(name) is not None:
@@ -151,34 +156,34 @@ class SnapshotStore:
             raise ClaudeboxError(f"the snapshot `{session}` in `{self.directory}` cannot be read") from None
 
     def write_snapshot(self, session: str, snapshot: Snapshot, number: int = 0) -> None:
-        """Keep the start of a session, with the contents that were added for it; draws a number if there is none."""
+        """Write the start of a session and its contents; draws a number if there is none."""
         for (known,) in self._read("SELECT number FROM session WHERE name = ?", session):
             number = number or known
         self._replace(number or self.draw_number(), session, snapshot)
 
-    def write_partial(self, snapshot: Snapshot, number: int = 0) -> None:
-        """Keep what a snapshot has that was cut off, for the next one to begin with."""
-        self._replace(number or self.draw_number(), None, snapshot)
+    def write_partial(self, session: str, snapshot: Snapshot, number: int = 0) -> None:
+        """Keep what a snapshot that was cut off has: all names, and some contents. It cannot be undone."""
+        self._replace(number or self.draw_number(), session, snapshot, whole=False)
 
-    def _replace(self, number: int, session: str | None, snapshot: Snapshot) -> None:
+    def _replace(self, number: int, session: str, snapshot: Snapshot, *, whole: bool = True) -> None:
         words = "INSERT OR REPLACE INTO session (number, name, root, whole, start) VALUES (?, ?, ?, ?, ?)"
         self.save()
-        self._run(words, number, session, os.fsencode(snapshot.root), session is not None, _pack(snapshot))
+        self._run(words, number, session, os.fsencode(snapshot.root), whole, _pack(snapshot))
 
     def write_end(self, session: str, snapshot: Snapshot) -> None:
-        """Keep the end of a session whose start is known."""
+        """Write the end of a session whose start is known."""
         self.save()
         self._run("UPDATE session SET finish = ? WHERE name = ?", _pack(snapshot), session)
 
     def newest_like(self, root: str) -> Snapshot | None:
-        """Return the newest snapshot of a project directory, which saves reading what has not changed since."""
+        """Return the newest snapshot of a directory: what has not changed since is not read again."""
         words = "SELECT coalesce(finish, start) FROM session WHERE root = ? ORDER BY number DESC LIMIT 1"
         for (content,) in self._read(words, os.fsencode(root)):
             return self._unpack(root, content)
         return None
 
     def keep(self, descriptor: int, length: int) -> bytes:
-        """Keep all that can be read from a descriptor, which should be so much; return its digest."""
+        """Keep the contents of a descriptor of about this length; return the digest."""
         piece = os.read(descriptor, min(length + 1, _PIECE))
         if len(piece) < _PIECE and len(piece) <= length:  # nearly all are small
             return self.keep_bytes(piece)
@@ -201,7 +206,7 @@ class SnapshotStore:
         return name
 
     def keep_bytes(self, content: bytes) -> bytes:
-        """Keep a content that is not here yet; return its digest."""
+        """Keep a content; return its digest."""
         digest = new_digest(len(content))
         digest.update(content)
         name = digest.digest()
@@ -210,7 +215,6 @@ class SnapshotStore:
         return name
 
     def _digests(self) -> set[bytes]:
-        """Return the contents that are here."""
         if self._known is None:
             self._known = {digest for (digest,) in self._read("SELECT digest FROM content WHERE part = 0")}
         return self._known
@@ -226,7 +230,7 @@ class SnapshotStore:
             self.save()
 
     def read_content(self, name: str) -> Iterator[bytes]:
-        """Yield the pieces of a content; raise if it is not what it was."""
+        """Yield a content in pieces; raise OSError if it is missing or damaged."""
         import zlib
 
         found = bytes.fromhex(name)
@@ -244,7 +248,7 @@ class SnapshotStore:
             raise OSError(_DAMAGED if part else "its content is not in the snapshots")
 
     def prune(self, keep: int) -> None:
-        """Forget all but the newest sessions, and sweep from time to time, unless somebody else writes."""
+        """Delete all but the newest sessions and sweep from time to time, unless another process uses the store."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -256,13 +260,13 @@ class SnapshotStore:
                 self._remove_former()
                 if kept[0][0] % _SWEEP == 0:
                     self.sweep()
-        except ClaudeboxError:  # one that cannot be read stops the sweep, not the session
+        except ClaudeboxError:  # damaged: no sweep
             return
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def sweep(self) -> None:
-        """Remove contents that no snapshot names, while nobody else writes."""
+        """Remove contents that no snapshot needs; the caller has an exclusive lock."""
         used: set[bytes] = set()
         for row in self._read("SELECT start, finish FROM session"):
             for content in filter(None, row):
@@ -271,7 +275,7 @@ class SnapshotStore:
         self._known = None
 
     def _remove_former(self) -> None:
-        """Remove what an earlier version has left: it is older than anything that is kept."""
+        """Remove the files of earlier versions."""
         import shutil
 
         for name in os.listdir(self.directory):

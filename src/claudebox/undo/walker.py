@@ -1,7 +1,7 @@
-"""Looking at a project: every name in an open directory, through no link, whatever races with it; then the contents.
+"""Reading a project: every name by descriptor and through no link, whatever changes meanwhile; then the contents.
 
-What an earlier look says of a file is taken over if all that `lstat` says is the same: an agent can set every time but
-that of the last change (ctime). Nothing in the project is run or changed.
+A file is not read again if `lstat` says the same as in an earlier snapshot: an agent can set every time except ctime.
+Nothing in the project is run or changed.
 """
 
 from __future__ import annotations
@@ -37,58 +37,83 @@ if TYPE_CHECKING:
     from claudebox.undo.store import SnapshotStore
 
     KnownRows = dict[str, tuple[Row, bytes]]
-    Place = tuple[str, int, int, bool]  # a directory, its device and inode, and whether what is in it is kept
+    Place = tuple[str, int, int, bool]  # a directory, its device and inode, and whether its files are read
 
 
 LATE = "it was changed before the snapshot reached it"
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_RECENT = 2_000_000_000  # nanoseconds: a file changed so shortly before a look could have changed after it unseen
-_FOLDER = (stat.S_IFDIR, 0, 0, 0, 0, 0, 0)  # its own record says more
-_SEVERAL = frozenset("*?[/")  # what makes a name a pattern
+_RECENT = 2_000_000_000  # nanoseconds: a file changed so shortly before a scan could change again with the same ctime
+_FOLDER = (stat.S_IFDIR, 0, 0, 0, 0, 0, 0)  # a directory has a record of its own
+_WILD = frozenset("*?[/")  # what makes a name a pattern
 _UNKNOWN = ((), NO_DIGEST)
 _EXCLUDED = "excluded by its name"
 _EVERY = 512  # names between two looks at the clock
 _MOST_NEW = 4 << 30  # bytes that one snapshot adds
+_DONE: Place = ("", 0, 0, False)
 
 
-class Look:
-    """What a project is like, by names and `lstat`; what has to be read is put off.
+class Scan:
+    """One reading of a project: names and `lstat` first, then the contents of files of up to `most` bytes.
 
-    Directories that are excluded by name, or on another file system, come last, and nothing in them is read.
-    With `closed` set, directories that deny us reading are opened.
+    `store` keeps contents; without it they are only hashed, and with `most` 0 nothing is read. Directories that are
+    excluded by name or on another file system come last, and nothing in them is read.
     """
 
     def __init__(
-        self, root: str, known: Snapshot | None, *, most: int = 0, names: Iterable[str] = (),
-        skipped: Iterable[str] = (),
+        self, root: str, store: SnapshotStore | None, known: Snapshot | None, *, most: int = 0,
+        names: Iterable[str] = (), skipped: Iterable[str] = (),
     ) -> None:  # fmt: skip
-        """Take over what is `known`; of a file at `most` so many bytes are read."""
-        self._root, self._most = root, most
+        """`known` is an earlier snapshot, `names` are excluded names and patterns, `skipped` paths are left out."""
+        self._root, self._store, self._most = root, store, most
         self.deadline = float("inf")
-        self.largest = 0  # names, beyond which the look is given up; 0: however many there are
-        self.closed: trees.Closed | None = None
-        self.identity: tuple[int, int] | None = None  # of the root, where no other will do
+        self.closed: trees.Closed | None = None  # opens directories that deny us reading
+        self.identity: tuple[int, int] | None = None  # device and inode that the root must have
+        self.told: Callable[[int, int], None] | None = None  # called every second: files read, of how many
         self._known = known.folders if known is not None else {}
         self._settled = (known.began if known is not None else 0) - _RECENT
         self._names = frozenset(names)
-        patterns = [name for name in self._names if _SEVERAL & set(name)]
+        patterns = [name for name in self._names if _WILD & set(name)]
         self._patterns = _compile(patterns) if patterns else None
         self._skipped: dict[str, set[str]] = {}
         for path in filter(None, skipped):
             above, _, name = os.path.relpath(path, root).rpartition("/")
             self._skipped.setdefault(above, set()).add(name)
         self._top = -1
-        self._device = self.size = 0
+        self._device = self._new = 0
+        self.size = 0  # names
         self._began = time.time_ns()
         self._late: list[str] = []
-        self._later: list[Place] = []  # what is not kept
-        self._folders: dict[str, KeptFolder] = {}
-        self._open: dict[str, FolderDraft] = {}  # in which something has changed
+        self._later: list[Place] = []  # directories in which nothing is read
+        self._folders: dict[str, KeptFolder] = {}  # unchanged since the known snapshot
+        self._open: dict[str, FolderDraft] = {}  # the others
         self._unread: list[tuple[FolderDraft, int]] = []
         self._left_out: dict[str, LeftOut] = {}
 
-    def look_at_names(self) -> bool:
-        """Look at all that is kept; return False if it was given up."""
+    def look(self, released: Callable[[], int] | None = None) -> None:
+        """Read everything; `released` returns since when the agent has been running, 0 if it has not begun."""
+        self._look_at_names()
+        self._read_all(released)
+        self._look_at_rest()
+        since = released() if released is not None else 0
+        if since:
+            self._drop_late(since - TICK)
+
+    def run(self, repositories: Iterable[KeptRefs] = (), *, patience: float = float("inf")) -> Snapshot:
+        """Return a snapshot; files not read within so many seconds are known by `lstat` alone."""
+        limit = time.monotonic() + patience
+        self._look_at_names()
+        self._look_at_rest()
+        self._read_all(None, limit)
+        return self.snapshot(repositories)
+
+    def snapshot(self, repositories: Iterable[KeptRefs] = ()) -> Snapshot:
+        """Return what has been read so far."""
+        folders = {**self._folders, **{path: folder.keep() for path, folder in self._open.items()}}
+        left_out = self._left_out | {path: LeftOut("time", trees.OUT_OF_TIME) for path, *_ in self._later}
+        return Snapshot(self._root, self._began, folders, left_out, tuple(self._late), tuple(repositories),
+                        self._most, tuple(sorted(self._names)))  # fmt: skip
+
+    def _look_at_names(self) -> None:
         if self.closed is not None and os.path.lexists(self._root) and not os.access(self._root, os.R_OK | os.X_OK):
             known = self._known.get("")
             inode = known.own[-1] if known is not None else os.lstat(self._root).st_ino
@@ -98,16 +123,17 @@ class Look:
             self._top = open_known(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, self.identity)
         except OSError as error:
             self._leave_out(".", "unreadable", error.strerror)
-            return True
+            return
         status = os.fstat(self._top)
         self._device = status.st_dev
-        return self._walk([("", status.st_dev, status.st_ino, True)])
+        self._walk([("", status.st_dev, status.st_ino, self._most > 0)])
 
-    def look_at_rest(self) -> bool:
-        """Look at what is not kept; return False if it was given up. Nothing can be looked at afterwards."""
+    def _look_at_rest(self) -> None:
+        """Look at the directories in which nothing is read; the last look."""
         later, self._later = self._later, []
         try:
-            return self._top < 0 or self._walk(later)
+            if self._top >= 0:
+                self._walk(later)
         finally:
             if self.closed is not None:
                 self.closed.close()
@@ -115,40 +141,27 @@ class Look:
                 os.close(self._top)
             self._top = -1
 
-    def snapshot(self, repositories: Iterable[KeptRefs] = ()) -> Snapshot:
-        """Return what was seen."""
-        folders = {**self._folders, **{path: folder.keep() for path, folder in self._open.items()}}
-        return Snapshot(self._root, self._began, folders, self._left_out, tuple(self._late), tuple(repositories),
-                        self._most, tuple(sorted(self._names)))  # fmt: skip
-
-    def _walk(self, waiting: list[Place]) -> bool:
-        """Look at directories and those in them."""
+    def _walk(self, waiting: list[Place]) -> None:
         number = 0
         while number < len(waiting):
             if time.monotonic() > self.deadline:
                 for path, *_ in waiting[number:]:
                     self._leave_out(path or ".", "time", trees.OUT_OF_TIME)
-                return True
-            if self.largest and self.size > self.largest:
-                return False
+                return
             place = waiting[number]
             waiting[number] = _DONE  # there may be a million of them
             number += 1
             waiting += self._enter(*place)
-        return True
 
     def _enter(self, path: str, device: int, inode: int, kept: bool) -> list[Place]:  # noqa: FBT001 - a Place
         """Look at what is in a directory; return the directories in it."""
-        if len(path) > trees.LONGEST // 4 and len(os.fsencode(path)) > trees.LONGEST:
-            self._leave_out(path, "place", "its path is too long")
-            return []
         try:
             directory = self._open_directory(path, (device, inode))
-        except FileNotFoundError:  # since its name was read
-            self._leave_out(path, "late", LATE)
-            return []
         except OSError as error:
-            self._leave_out(path or ".", "unreadable" if error.errno else "late", error.strerror or str(error))
+            kind: LeftKind = "late" if error.errno in (None, errno.ENOENT) else "unreadable"
+            kind = "place" if error.errno == errno.ENAMETOOLONG else kind
+            text = LATE if error.errno == errno.ENOENT else error.strerror or str(error)
+            self._leave_out(path or ".", kind, text)
             return []
         try:
             return self._list(directory, path, kept=kept)
@@ -159,19 +172,7 @@ class Look:
             os.close(directory)
 
     def _open_directory(self, path: str, identity: tuple[int, int]) -> int:
-        try:
-            directory = os.open(path or ".", trees.DIRECTORY, dir_fd=self._top)
-        except PermissionError:
-            if self.closed is None or not self.closed.open(self._top, path, identity):
-                raise
-            directory = os.open(path or ".", trees.DIRECTORY, dir_fd=self._top)
-        status = os.fstat(directory)
-        if (status.st_dev, status.st_ino) != identity:  # a link on the way, or another directory
-            os.close(directory)
-            raise OSError("it was replaced while it was looked at")
-        if self.closed is not None and not status.st_mode & stat.S_IXUSR and os.getuid():
-            self.closed.open(self._top, path, identity)  # names can be read, and nothing else
-        return directory
+        return trees.open_directory(self._top, path, identity, self.closed)
 
     def _list(self, directory: int, path: str, *, kept: bool) -> list[Place]:
         names: list[str] = []
@@ -185,7 +186,7 @@ class Look:
                     continue
                 try:
                     status = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:  # it went while we looked: its directory has changed
+                except FileNotFoundError:  # its directory has changed since
                     continue
                 except OSError as error:
                     self._leave_out(join(path, name), "unreadable", error.strerror)
@@ -251,7 +252,7 @@ class Look:
             self._put_off(folder, unknown)
 
     def _take_file(self, folder: FolderDraft, number: int, known: KeptFolder, rows: KnownRows) -> bool:
-        """Take over what is known of a file, if it is as it was."""
+        """Take over what is known of a file that has not changed."""
         name = folder.names[number]
         row, digest = rows.get(name, _UNKNOWN)
         if digest == NO_DIGEST or row[CTIME] >= self._settled or row != folder.row(number):
@@ -266,7 +267,7 @@ class Look:
             self._leave_out(join(folder.path, name), "late", LATE)
 
     def _put_off(self, folder: FolderDraft, numbers: list[int]) -> None:
-        """Read files later, when all names are known."""
+        """Note files to be read when all names are known."""
         sizes = folder.flat[SIZE::FIELDS]
         for number in numbers if max(sizes) > self._most else ():
             if sizes[number] > self._most:
@@ -277,54 +278,22 @@ class Look:
             numbers = [row for row in numbers if join(folder.path, folder.names[row]) not in self._left_out]
         self._unread += [(folder, number) for number in numbers]
 
-
-class Scan(Look):
-    """One reading of a project; `store` keeps contents, without it they are only named."""
-
-    def __init__(
-        self, root: str, store: SnapshotStore | None, known: Snapshot | None, *, most: int, names: Iterable[str] = (),
-        skipped: Iterable[str] = (),
-    ) -> None:  # fmt: skip
-        super().__init__(root, known, most=most, names=names, skipped=skipped)
-        self._store = store
-        self._new = 0
-        self.told: Callable[[int, int], None] | None = None  # called about once a second: how much is read, of how much
-
-    def look(self, released: Callable[[], int] | None = None) -> None:
-        """Look at everything; `released` returns since when the agent has been running, 0 if it has not begun."""
-        self.look_at_names()
-        self._read_all(self._unread, released)
-        self.look_at_rest()
-        since = released() if released is not None else 0
-        if since:
-            self._drop_late(since - TICK)
-
-    def run(self, repositories: Iterable[KeptRefs] = (), *, patience: float = float("inf")) -> Snapshot:
-        """Read everything at once; what is not read after so many seconds is known by `lstat` alone."""
-        limit = time.monotonic() + patience
-        self.look_at_names()
-        self.look_at_rest()
-        self._read_all(self._unread, None, limit)
-        return self.snapshot(repositories)
-
-    def _read_all(
-        self, files: list[tuple[FolderDraft, int]], released: Callable[[], int] | None, limit: float = float("inf")
-    ) -> None:
+    def _read_all(self, released: Callable[[], int] | None, limit: float = float("inf")) -> None:
         """Read files; once the agent runs, only those that are as they were."""
-        if not files:
+        if not self._unread:
             return
         told = time.monotonic()
         root = open_known(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, self.identity)
         directory = -1
         current: FolderDraft | None = None
         try:
-            for done, (folder, number) in enumerate(files):
+            for done, (folder, number) in enumerate(self._unread):
                 strict = released is not None and released() > 0
                 if time.monotonic() > limit:
                     return
                 if self.told is not None and time.monotonic() > told + 1:
                     told = time.monotonic()
-                    self.told(done, len(files))
+                    self.told(done, len(self._unread))
                 try:
                     if folder is not current:
                         if directory >= 0:
@@ -346,15 +315,15 @@ class Scan(Look):
         descriptor = os.open(folder.names[number], _OPEN_FILE, dir_fd=directory)
         try:
             before = row_of(os.fstat(descriptor))
-            if not stat.S_ISREG(before[0]) or before[3] > self._most or (strict and before != folder.row(number)):
+            if not stat.S_ISREG(before[0]) or before[SIZE] > self._most or (strict and before != folder.row(number)):
                 raise OSError(LATE)
             if self._store is None:
-                digest = _digest(descriptor, before[3])
+                digest = _digest(descriptor, before[SIZE])
             else:
-                self._new += before[3]
+                self._new += before[SIZE]
                 if self._new > _MOST_NEW:
                     raise OSError(f"more than {_MOST_NEW >> 30} GiB of new contents at once")
-                digest = self._store.keep(descriptor, before[3])
+                digest = self._store.keep(descriptor, before[SIZE])
             attributes = read_attributes(descriptor)
             if row_of(os.fstat(descriptor)) != before:
                 raise OSError("it changed while it was read")
@@ -363,7 +332,7 @@ class Scan(Look):
         folder.set(number, before, digest, attributes)
 
     def _drop_late(self, since: int) -> None:
-        """Do not believe what has changed since the agent runs."""
+        """Discard what changed after the agent started."""
         for path, folder in self._open.items():
             for number, name in enumerate(folder.names):
                 row = folder.row(number)
@@ -373,9 +342,6 @@ class Scan(Look):
         owns = {path: folder.own for path, folder in self._open.items()}
         owns |= {path: folder.own for path, folder in self._folders.items()}
         self._late = [path or "." for path, own in owns.items() if own[CTIME] >= since]
-
-
-_DONE: Place = ("", 0, 0, False)
 
 
 def _digest(descriptor: int, length: int) -> bytes:
