@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import struct
 import zlib
@@ -57,15 +56,3 @@ def test_browsers_of_playwright_enter_read_only_and_programs_find_them(user_box)
 
     assert result.stdout == "page\n", result.stderr
     assert "Read-only" in result.stderr
-
-
-def test_containers_say_what_to_do_instead(user_box, altered):
-    # proves TOOL-09
-    altered(user_box, edits={"host/machine.py": ('f"/usr/bin/{name}"', f'f"{user_box.home}/{{name}}"')})
-    user_box.write(f"{user_box.home}/docker", "#!/bin/sh\n", mode=0o755)
-
-    full, closed = (user_box.sh("docker compose up", flags=("--network", tier)) for tier in ("full", "none"))
-
-    assert (full.returncode, closed.returncode) == (1, 1)
-    assert re.search(r"docker: containers do not start inside.*outside.*localhost\.", full.stderr)
-    assert "--allow-host-port PORT" in closed.stderr

@@ -228,7 +228,7 @@ def _find_tools(
     examiner: Examiner,
 ) -> HostTools:
     drop = f"{home}/.claudebox/drop"
-    found = HostTools(containers=machine.containers(), drop=examiner.fact(drop) if os.path.isdir(drop) else None)
+    found = HostTools(drop=examiner.fact(drop) if os.path.isdir(drop) else None)
     programs_asked = any(request.programs for request in policy.mounts)
     if not (policy.toolchains or programs_asked or policy.gpu or policy.devices or policy.browser):
         return found

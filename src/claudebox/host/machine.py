@@ -92,14 +92,6 @@ def etc(examiner: Examiner) -> tuple[tuple[str, str, str], ...]:
     return tuple(rows)
 
 
-def containers() -> tuple[str, ...]:
-    """Return the programs for containers that the system has."""
-    names = ("docker", "docker-compose", "podman", "podman-compose", "nerdctl")
-    return tuple(
-        name for name in names if os.path.exists(f"/usr/bin/{name}") or os.path.exists(f"/usr/local/bin/{name}")
-    )
-
-
 def has_nix(environ: dict[str, str]) -> bool:
     """Return whether this machine has Nix."""
     return bool(environ.get("NIX_REMOTE")) or any(map(os.path.isdir, ("/nix/store", "/nix/var/nix/daemon-socket")))

@@ -248,7 +248,6 @@ class HostTools(Value):
     program_directories: tuple[ProgramDirectory, ...] = ()
     devices: Devices | None = None
     browsers: Browsers | None = None
-    containers: tuple[str, ...] = ()  # programs for them, by name
     drop: PathFact | None = None  # the directory for files that the user wants to show
 
 

@@ -10,7 +10,7 @@ from claudebox.network import plan as network_plan
 from claudebox.plan import storage as plan_storage
 from claudebox.plan.records import Mount
 from claudebox.tables.gate import GATES
-from claudebox.tables.inside import CA_BUNDLE_INSIDE, CLIENT_DIRECTORY, GATE, GIT_HELPER, NAMED_AUTHORITIES_INSIDE
+from claudebox.tables.inside import CA_BUNDLE_INSIDE, GATE, GIT_HELPER, NAMED_AUTHORITIES_INSIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 
 
 HOSTNAME = "claudebox"
-_CONTAINER = """\
-#!/bin/sh
-echo "{name}: containers do not start inside claudebox. Start it outside; programs here reach its ports at \
-localhost{how}." >&2
-exit 1
-"""
 _NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"
 _HOSTS = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost {HOSTNAME}\n".encode()
 
@@ -37,7 +31,6 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     yield from _kernel(policy, host)
     yield from _system(policy, host)
     yield from _etc(policy, host)
-    yield from _containers(policy, host)
     yield from _home(policy, host)
     yield from _project(host)
 
@@ -85,15 +78,6 @@ def _system(policy: Policy, host: Host) -> Iterable[Mount]:
             yield Mount(path, "copy", why, mode=0o444, role="masked")
         elif not policy.allow_userns:
             yield Mount(path, "mask", why, role="masked")
-
-
-def _containers(policy: Policy, host: Host) -> Iterable[Mount]:
-    """Put before each program for containers, which would blame a daemon, one that says what to do instead."""
-    how = "" if policy.tier.shared else " if the user permits them: claudebox --allow-host-port PORT"
-    for name in host.tools.containers if not policy.allow_userns else ():
-        content = _CONTAINER.format(name=name, how=how).encode()
-        reason = "says that containers do not start inside"
-        yield Mount(f"{CLIENT_DIRECTORY}/{name}", "file", reason, content=content, mode=0o755)
 
 
 def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
