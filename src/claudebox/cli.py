@@ -52,7 +52,7 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
 
         return usage.run(flags, environ)
     if flags.client and not os.isatty(0):  # an editor, where nobody could answer
-        flags = flags.replace(given={"yes": (layers.Given("yes", "the editor"),)})
+        flags = flags.replace(given={"yes": (layers.SettingValue("yes", "the editor"),)})
     _examine_killed(flags, environ)
     flags = _enter_project(flags, environ)
     module = flags.verb.runs if flags.verb else "many.tasks.batch" if flags.all("results") else "session"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from claudebox.run.terminal_filter import TerminalFilter
 from claudebox.settings import layers as settings_layers
 from claudebox.settings import trust
-from claudebox.settings.layers import Given, Layer, Settings
+from claudebox.settings.layers import Layer, Settings, SettingValue
 from claudebox.settings.table import SETTINGS
 
 FROM_PROJECT = [row for row in SETTINGS if row.in_files == "project"]
@@ -17,16 +17,18 @@ FROM_PROJECT = [row for row in SETTINGS if row.in_files == "project"]
 def values(row):
     match row.shape:
         case "switch":
-            return st.sampled_from(["yes", "no"]).map(lambda value: [Given(value, "x")])
+            return st.sampled_from(["yes", "no"]).map(lambda value: [SettingValue(value, "x")])
         case "choice":
-            return st.sampled_from(row.choices).map(lambda value: [Given(value, "x")])
+            return st.sampled_from(row.choices).map(lambda value: [SettingValue(value, "x")])
         case "rows":
             fields = st.fixed_dictionaries(
                 {field.name: st.sampled_from(field.choices or ("", "/a", "~/b")) for field in row.fields}
             )
-            return st.lists(fields.map(lambda found: Given(" ".join(found.values()), "x", found)), max_size=3)
+            return st.lists(fields.map(lambda found: SettingValue(" ".join(found.values()), "x", found)), max_size=3)
         case _:
-            return st.lists(st.sampled_from(["A", "B", "C=1", "D=2"]).map(lambda value: Given(value, "x")), max_size=3)
+            return st.lists(
+                st.sampled_from(["A", "B", "C=1", "D=2"]).map(lambda value: SettingValue(value, "x")), max_size=3
+            )
 
 
 @st.composite

@@ -10,12 +10,12 @@ from claudebox.base import addresses
 from claudebox.base.errors import ClaudeboxError
 from claudebox.network import sidecar as network_sidecar
 from claudebox.settings.domains import read_address
-from claudebox.settings.layers import Given, read_settings
+from claudebox.settings.layers import SettingValue, read_settings
 from claudebox.settings.policy import decide_policy
 
 
 def read(text):
-    row = read_address(Given(text, "--allow-address"))
+    row = read_address(SettingValue(text, "--allow-address"))
     return row.prefix, row.port
 
 

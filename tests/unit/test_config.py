@@ -16,7 +16,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.settings import document as settings_document
 from claudebox.settings import files as settings_files
 from claudebox.settings import layers as settings_layers
-from claudebox.settings.layers import Given
+from claudebox.settings.layers import SettingValue
 
 
 class Person:
@@ -77,7 +77,7 @@ def test_layers_are_merged_in_their_order_and_each_value_knows_its_origin(person
 
     read = person.read("--env", "E", environ={"CLAUDEBOX_EXTRA_ENV": "D"})
 
-    assert read.one("network") == Given("full", "~/.claudebox/profiles/base.json:1")
+    assert read.one("network") == SettingValue("full", "~/.claudebox/profiles/base.json:1")
     assert [(given.value, given.origin) for given in read.all("env")] == [
         ("A", "~/.claudebox/config.toml:2"),
         ("B", "~/.claudebox/profiles/base.json:2"),
@@ -141,11 +141,11 @@ mode = "rw"
     assert not read.on("allow_userns")
     assert [given.value for given in read.all("package")] == ["jq", "python3Packages.requests"]
     assert list(read.one("command").fields.values()) == ["codex", "--full auto"]
-    assert read.one("set_env") == Given("PAGER=cat", "~/.claudebox/config.toml:9")
+    assert read.one("set_env") == SettingValue("PAGER=cat", "~/.claudebox/config.toml:9")
     assert read.one("git_credential").fields["username"] == "x-access-token"
     first, second = read.all("mounts")
     assert first.fields == {"host": "~/data", "sandbox": "", "mode": "ro"}
-    assert second == Given(
+    assert second == SettingValue(
         "/srv/models /models rw",
         "~/.claudebox/config.toml:18",
         {"host": "/srv/models", "sandbox": "/models", "mode": "rw"},
@@ -253,7 +253,7 @@ def test_a_profile_of_the_user_can_extend_the_built_in_one_of_the_same_name(pers
 
     read = person.read("--profile", "strict")
 
-    assert read.one("terminal") == Given("filtered", read.one("terminal").origin)
+    assert read.one("terminal") == SettingValue("filtered", read.one("terminal").origin)
     assert read.one("terminal").origin.startswith("built-in strict.toml:")
     assert [given.value for given in read.all("env")] == ["A"]
 

@@ -139,7 +139,7 @@ def test_every_domain_knows_who_asked_for_it():
 
 
 def test_domains_from_files_wait_for_their_tier_and_flags_do_not():
-    given = settings_layers.Layer("f", {"allow_domain": (settings_layers.Given("a.example", "f:1"),)})
+    given = settings_layers.Layer("f", {"allow_domain": (settings_layers.SettingValue("a.example", "f:1"),)})
     assert decide("--network", "none", layers=[given]).domains == ()
     assert [row.name for row in decide("--network", "allow", layers=[given]).domains] == ["a.example"]
 

@@ -18,7 +18,7 @@ from claudebox.plan import environment as plan_environment
 from claudebox.plan.records import Fetched, placeholder_key
 from claudebox.settings import layers as settings_layers
 from claudebox.settings import policy
-from claudebox.settings.layers import Given, Layer
+from claudebox.settings.layers import Layer, SettingValue
 from claudebox.settings.records import NameRequest, Policy, SecretRequest
 
 VALUE = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
@@ -30,7 +30,7 @@ def row(
     env: str = "GH_TOKEN", hosts_: str = "api.github.com github.com", source: str = "env:GH", origin: str = "c:1",
     **more: str,
 ):  # fmt: skip
-    return Given(env, origin, {"env": env, "hosts": hosts_, "from": source, **more})
+    return SettingValue(env, origin, {"env": env, "hosts": hosts_, "from": source, **more})
 
 
 def decide(*argv: str, rows=(), layers=None) -> Policy:

@@ -4,7 +4,7 @@ import pytest
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.settings import layers
-from claudebox.settings.layers import Given
+from claudebox.settings.layers import SettingValue
 from claudebox.settings.table import SETTINGS
 
 
@@ -12,7 +12,7 @@ def test_defaults_know_that_they_are_defaults():
     # proves NET-T
     read = layers.read_settings([], {})
 
-    assert read.one("network") == Given("full", "default")
+    assert read.one("network") == SettingValue("full", "default")
     assert read.words == ()
     assert not read.on("yes")
     assert read.all("env") == ()
@@ -24,7 +24,7 @@ def test_words_that_are_not_ours_go_to_the_client_in_their_order():
 
     assert read.words == ("-p", "--model", "opus", "fix the bug", "--resume")
     assert read.on("yes")
-    assert read.one("network") == Given("none", "--network")
+    assert read.one("network") == SettingValue("none", "--network")
 
 
 def test_after_two_dashes_everything_is_the_clients():
@@ -55,11 +55,11 @@ def test_a_value_may_follow_its_flag_or_be_joined_to_it():
     joined = layers.read_settings(["--env=A", "--mount-ro=/a:/b"], {})
 
     assert apart.given == joined.given
-    assert apart.all("env") == (Given("A", "--env"),)
+    assert apart.all("env") == (SettingValue("A", "--env"),)
 
 
 def test_only_the_first_equals_sign_splits():
-    assert layers.read_settings(["--mount-ro=/a=b"], {}).all("mount_ro") == (Given("/a=b", "--mount-ro"),)
+    assert layers.read_settings(["--mount-ro=/a=b"], {}).all("mount_ro") == (SettingValue("/a=b", "--mount-ro"),)
 
 
 def test_lists_grow_and_choices_are_won_by_the_last():
@@ -67,7 +67,7 @@ def test_lists_grow_and_choices_are_won_by_the_last():
     read = layers.read_settings(["--env", "A", "--network", "none", "--env", "B", "--network", "full"], {})
 
     assert [given.value for given in read.all("env")] == ["A", "B"]
-    assert read.one("network") == Given("full", "--network")
+    assert read.one("network") == SettingValue("full", "--network")
 
 
 def test_the_environment_adds_names_and_says_so():
@@ -75,9 +75,9 @@ def test_the_environment_adds_names_and_says_so():
     read = layers.read_settings(["--env", "C"], {"CLAUDEBOX_EXTRA_ENV": " A, B ,,"})
 
     assert read.all("env") == (
-        Given("A", "CLAUDEBOX_EXTRA_ENV"),
-        Given("B", "CLAUDEBOX_EXTRA_ENV"),
-        Given("C", "--env"),
+        SettingValue("A", "CLAUDEBOX_EXTRA_ENV"),
+        SettingValue("B", "CLAUDEBOX_EXTRA_ENV"),
+        SettingValue("C", "--env"),
     )
 
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from claudebox.settings import layers, trust
-from claudebox.settings.layers import Given, Layer, Settings
+from claudebox.settings.layers import Layer, Settings, SettingValue
 
 
 def merged(**given):
@@ -19,22 +19,22 @@ def changes(before, after):
     return {change.text: change.widens for change in trust.changes(before, after)}
 
 
-MOUNT = Given("~/data ro", "x", {"host": "~/data", "sandbox": "", "mode": "ro"})
-ELSEWHERE = Given("/a /b rw", "x", {"host": "/a", "sandbox": "/b", "mode": "rw"})
+MOUNT = SettingValue("~/data ro", "x", {"host": "~/data", "sandbox": "", "mode": "ro"})
+ELSEWHERE = SettingValue("/a /b rw", "x", {"host": "/a", "sandbox": "/b", "mode": "rw"})
 
 
 @pytest.mark.parametrize(
     ("given", "text", "widens"),
     [
-        ({"network": [Given("none", "x")]}, "network: full -> none", False),
-        ({"claude_home": [Given("shared", "x")]}, "claude_home: own -> shared", True),
-        ({"terminal": [Given("filtered", "x")]}, "terminal: plain -> filtered", False),
-        ({"allow_userns": [Given("yes", "x")]}, "allow_userns: no -> yes", True),
-        ({"env": [Given("GH_TOKEN", "x")]}, "extra_env_passthrough: + GH_TOKEN", True),
-        ({"set_env": [Given("A=b c", "x")]}, "env: + A=b c", True),
+        ({"network": [SettingValue("none", "x")]}, "network: full -> none", False),
+        ({"claude_home": [SettingValue("shared", "x")]}, "claude_home: own -> shared", True),
+        ({"terminal": [SettingValue("filtered", "x")]}, "terminal: plain -> filtered", False),
+        ({"allow_userns": [SettingValue("yes", "x")]}, "allow_userns: no -> yes", True),
+        ({"env": [SettingValue("GH_TOKEN", "x")]}, "extra_env_passthrough: + GH_TOKEN", True),
+        ({"set_env": [SettingValue("A=b c", "x")]}, "env: + A=b c", True),
         ({"mounts": [MOUNT]}, "mounts: + ~/data read-only", True),
         ({"mounts": [ELSEWHERE]}, "mounts: + /a writable at /b", True),
-        ({"package": [Given("jq", "x")]}, "packages: + jq", True),
+        ({"package": [SettingValue("jq", "x")]}, "packages: + jq", True),
     ],
 )
 def test_a_difference_is_said_in_words_with_its_direction(given, text, widens):
@@ -44,8 +44,8 @@ def test_a_difference_is_said_in_words_with_its_direction(given, text, widens):
 
 def test_the_way_back_has_the_other_direction():
     # proves EXT-01
-    none, full = merged(network=[Given("none", "x")]), merged()
-    on, off = merged(allow_userns=[Given("yes", "x")]), merged(allow_userns=[Given("no", "x")])
+    none, full = merged(network=[SettingValue("none", "x")]), merged()
+    on, off = merged(allow_userns=[SettingValue("yes", "x")]), merged(allow_userns=[SettingValue("no", "x")])
 
     assert changes(none, full) == {"network: none -> full": True}
     assert changes(on, off) == {"allow_userns: yes -> no": False}
@@ -54,8 +54,8 @@ def test_the_way_back_has_the_other_direction():
 
 def test_what_the_user_has_already_is_no_difference():
     # proves EXT-01
-    mine = {"env": [Given("A", "~/.claudebox/config.toml:1")], "mounts": [MOUNT]}
-    theirs = {"env": [*mine["env"], Given("A", "x")], "mounts": [MOUNT, MOUNT]}
+    mine = {"env": [SettingValue("A", "~/.claudebox/config.toml:1")], "mounts": [MOUNT]}
+    theirs = {"env": [*mine["env"], SettingValue("A", "x")], "mounts": [MOUNT, MOUNT]}
 
     assert changes(merged(**mine), merged(**theirs)) == {}
 

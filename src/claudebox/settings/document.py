@@ -13,7 +13,7 @@ from typing import Any
 
 from claudebox.base import console
 from claudebox.base.errors import ClaudeboxError
-from claudebox.settings.layers import Given, list_words
+from claudebox.settings.layers import SettingValue, list_words
 from claudebox.settings.table import SETTINGS
 from claudebox.tables.environment import LOADERS, MADE
 
@@ -224,7 +224,9 @@ class _Check:
 
     def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
         """Add a value unless the parser of its setting refuses it."""
-        given = Given(value, f"{self._shown}:{line}" if line else self._shown, fields or {}, self._role == "project")
+        given = SettingValue(
+            value, f"{self._shown}:{line}" if line else self._shown, fields or {}, self._role == "project"
+        )
         try:
             if row.parse is not None:
                 row.parse(given)

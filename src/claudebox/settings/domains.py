@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from claudebox.settings.layers import Given
+    from claudebox.settings.layers import SettingValue
 
 
 WEB = (443, 80)  # where no port is given
@@ -174,7 +174,7 @@ _ADDRESSES_EXAMPLES = "`10.1.2.3:443`, `10.1.0.0/16`, `fd77::50`, `[fd77::/64]:4
 _SHORTEST = {4: 8, 16: 7}
 
 
-def read_address(given: Given) -> AddressRequest:
+def read_address(given: SettingValue) -> AddressRequest:
     """Read ADDRESS[/LENGTH][:PORT]; raise with a hint if it is none."""
     text, port = split_place(given.value)
     address, slash, length = text.partition("/")

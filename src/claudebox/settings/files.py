@@ -17,7 +17,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import OPEN_DIRECTORY, PACKAGE, Closing, list_names, mode_of, others_write, real_path
 from claudebox.base.records import Value
 from claudebox.settings import layers as settings_layers
-from claudebox.settings.layers import Given, Layer
+from claudebox.settings.layers import Layer, SettingValue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class SettingsReader:
             source.shown,
             {
                 name: tuple(
-                    Given(value, f"{source.shown}:{line}" if line else source.shown, fields, untrusted)
+                    SettingValue(value, f"{source.shown}:{line}" if line else source.shown, fields, untrusted)
                     for value, line, fields in values
                 )
                 for name, values in rows.items()

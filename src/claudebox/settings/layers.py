@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from claudebox.settings.records import Setting
 
 
-class Given(Value):
+class SettingValue(Value):
     """A value and where it came from."""
 
     value: str
@@ -29,13 +29,13 @@ class Layer(Value):
     """What one file says."""
 
     origin: str
-    given: dict[str, tuple[Given, ...]]
+    given: dict[str, tuple[SettingValue, ...]]
 
 
 class Settings(Value):
     """All settings of a launch with their origins, and the arguments that are not ours."""
 
-    given: dict[str, tuple[Given, ...]]
+    given: dict[str, tuple[SettingValue, ...]]
     words: tuple[str, ...] = ()
     agent: AgentKind = CLAUDE
     client: str = ""  # the client's own path, where an editor starts claudebox as its process wrapper
@@ -51,11 +51,11 @@ class Settings(Value):
         """Return whether a switch was given."""
         return key in self.given and self.given[key][-1].value != "no"
 
-    def one(self, key: str) -> Given:
+    def one(self, key: str) -> SettingValue:
         """Return a single value; the last one given wins."""
         return self.given[key][-1]
 
-    def all(self, key: str) -> tuple[Given, ...]:
+    def all(self, key: str) -> tuple[SettingValue, ...]:
         """Return every value of a list."""
         return self.given.get(key, ())
 
@@ -67,18 +67,20 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
 
 def merge(flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] = ()) -> Settings:
     """Merge the layers: defaults, then files, then the environment, then the flags."""
-    given: dict[str, tuple[Given, ...]] = {}
+    given: dict[str, tuple[SettingValue, ...]] = {}
     rows = {row.key: row for row in SETTINGS}
     for row in SETTINGS:
         if row.shape == "choice":
-            given[row.key] = (Given(row.default, "default"),)
+            given[row.key] = (SettingValue(row.default, "default"),)
     for layer in (*layers, Layer("environment", _from_environment(environ)), Layer("flags", flags.given)):
         for key, values in layer.given.items():
             given[key] = (*given.get(key, ()), *values) if rows[key].grows else values
     return Settings(given, flags.words, flags.agent, flags.client, flags.start)
 
 
-def look_up(key: str, flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] = ()) -> tuple[Given, ...]:
+def look_up(
+    key: str, flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] = ()
+) -> tuple[SettingValue, ...]:
     """Return what `merge` would return for one setting that does not grow, without its default."""
     for given in (flags.given, _from_environment(environ), *(layer.given for layer in reversed(layers))):
         if key in given:
@@ -86,12 +88,12 @@ def look_up(key: str, flags: Settings, environ: Mapping[str, str], layers: Seque
     return ()
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Given, ...]]:
+def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[SettingValue, ...]]:
     given = {}
     for row in SETTINGS:
         if row.variable and (value := environ.get(row.variable)):
             names = [name.strip() for name in value.split(",")] if row.grows else [value]
-            if values := tuple(_checked(row, Given(name, row.variable)) for name in names if name):
+            if values := tuple(_checked(row, SettingValue(name, row.variable)) for name in names if name):
                 given[row.key] = values
     return given
 
@@ -102,7 +104,7 @@ def parse_arguments(argv: Sequence[str], agent: AgentKind = CLAUDE) -> Settings:
         return Settings({}, tuple(argv[1:]), agent, argv[0])  # an editor's: no flag of ours
     by_flag = {flag: row for row in SETTINGS for flag in row.flags}
     running = {"exec", "shell"}
-    given: dict[str, list[Given]] = {}
+    given: dict[str, list[SettingValue]] = {}
     words: list[str] = []
     rest = list(reversed(argv))
     while rest:
@@ -123,19 +125,19 @@ def parse_arguments(argv: Sequence[str], agent: AgentKind = CLAUDE) -> Settings:
         elif own.shape == "switch":
             if assigned:
                 raise ClaudeboxError(f"`{flag}` takes no value", hint=f"write `{flag}` alone")
-            given[own.key] = [Given("yes", flag)]
+            given[own.key] = [SettingValue("yes", flag)]
         else:
             if not assigned:
                 if not rest:
                     raise ClaudeboxError(f"`{flag}` needs a value: `{flag} {own.metavar}`")
                 value = rest.pop()
-            given.setdefault(own.key, []).append(_checked(own, Given(value, flag)))
+            given.setdefault(own.key, []).append(_checked(own, SettingValue(value, flag)))
     merged = {key: tuple(values) for key, values in given.items()}
     _check_verbs(merged)
     return Settings(merged, tuple(words), agent)
 
 
-def _checked(row: Setting, given: Given) -> Given:
+def _checked(row: Setting, given: SettingValue) -> SettingValue:
     if row.choices and given.value not in row.choices:
         former = dict(row.former).get(given.value, "")
         allowed = list_words(row.choices)
@@ -145,7 +147,7 @@ def _checked(row: Setting, given: Given) -> Given:
     return given
 
 
-def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
+def _check_verbs(given: Mapping[str, tuple[SettingValue, ...]]) -> None:
     verbs = [row.flags[-1] for row in SETTINGS if row.runs and row.key in given]
     if "--help" in verbs or "--version" in verbs:
         return

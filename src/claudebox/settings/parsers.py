@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from claudebox.settings.layers import Given
+    from claudebox.settings.layers import SettingValue
     from claudebox.settings.records import AddressRequest, SecretRequest
 
 
@@ -22,12 +22,12 @@ _LONGEST_PATH = 4000  # bytes, of the kernel's 4096: bwrap puts something in fro
 _NOT_IN_REFS = frozenset(" :?*[\\{")
 
 
-def refusal(given: Given, text: str, hint: str = "") -> ClaudeboxError:
+def refusal(given: SettingValue, text: str, hint: str = "") -> ClaudeboxError:
     """Return the error for a value, which `document` rewrites for a key of a file."""
     return ClaudeboxError(f"`{given.origin}`: {text}", hint=hint)
 
 
-def _unexpected(given: Given, expected: str) -> ClaudeboxError:
+def _unexpected(given: SettingValue, expected: str) -> ClaudeboxError:
     return ClaudeboxError(f"`{given.origin}` is {expected}, not `{given.value}`")
 
 
@@ -46,31 +46,31 @@ def valid_source(text: str, kinds: tuple[str, ...]) -> bool:
 # Texts and names
 
 
-def origin(given: Given) -> str:
+def origin(given: SettingValue) -> str:
     return given.origin
 
 
-def words(given: Given) -> tuple[str, ...]:
+def words(given: SettingValue) -> tuple[str, ...]:
     return tuple(given.fields.values())
 
 
-def is_word(word: str) -> Callable[[Given], bool]:
+def is_word(word: str) -> Callable[[SettingValue], bool]:
     """Return a parser that compares a choice with this word."""
     return lambda given: given.value == word
 
 
-def _request(given: Given) -> NameRequest:
+def _request(given: SettingValue) -> NameRequest:
     return NameRequest(given.value, given.origin, given.untrusted)
 
 
-def name(given: Given) -> NameRequest:
+def name(given: SettingValue) -> NameRequest:
     if not valid_name(given.value):
         hint = "letters, digits and `_`, and no value: claudebox takes the value from the environment"
         raise refusal(given, f"`{given.value}` is not the name of a variable", hint)
     return _request(given)
 
 
-def constant(given: Given) -> Constant:
+def constant(given: SettingValue) -> Constant:
     """Read NAME=VALUE."""
     name, assigned, value = given.value.partition("=")
     if not assigned or not valid_name(name):
@@ -80,21 +80,21 @@ def constant(given: Given) -> Constant:
     return Constant(name, value, given.origin, given.untrusted)
 
 
-def part(given: Given) -> NameRequest:
+def part(given: SettingValue) -> NameRequest:
     """Read the name of a part of the host's ~/.claude."""
     if "/" in given.value or given.value in (".", ".."):
         raise refusal(given, f"`{given.value}` is not a name in ~/.claude", "one name, no `/`")
     return _request(given)
 
 
-def protected(given: Given) -> NameRequest:
+def protected(given: SettingValue) -> NameRequest:
     if given.value not in tables_paths.NAMES:
         known = ", ".join(f"`{name}`" for name in tables_paths.NAMES)
         raise refusal(given, f"`{given.value}` is not protected", f"protected are {known}")
     return _request(given)
 
 
-def toolchain(given: Given) -> NameRequest:
+def toolchain(given: SettingValue) -> NameRequest:
     from claudebox.tables.tools import TOOLCHAINS
 
     if given.value not in TOOLCHAINS:
@@ -103,21 +103,21 @@ def toolchain(given: Given) -> NameRequest:
     return _request(given)
 
 
-def package(given: Given) -> NameRequest:
+def package(given: SettingValue) -> NameRequest:
     plain = given.value.translate({ord(char): "a" for char in "._+-"})
     if not plain.isascii() or not plain.isalnum() or given.value[0] in ".-+":
         raise refusal(given, f"`{given.value}` is not the name of a package of nixpkgs")
     return _request(given)
 
 
-def nixpkgs(given: Given) -> str:
+def nixpkgs(given: SettingValue) -> str:
     if not well_formed(given.value):
         hint = "`github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or a name of your registry: `flake:NAME`"
         raise refusal(given, f"`{given.value}` is not a package set", hint)
     return given.value
 
 
-def commit(given: Given) -> str:
+def commit(given: SettingValue) -> str:
     value = given.value
     if not value or not value.isprintable() or set(value) & _NOT_IN_REFS or value[0] in "-/." or ".." in value:
         raise refusal(given, f"`{value}` does not name a branch, a tag or a commit")
@@ -127,7 +127,7 @@ def commit(given: Given) -> str:
 # Secrets, domains and addresses: modules of their own, which most launches do not load
 
 
-def credential(given: Given) -> GitCredential:
+def credential(given: SettingValue) -> GitCredential:
     """Read the credential for git, without its token."""
     host, token, username = (given.fields[name] for name in ("host", "token", "username"))
     name, _, port = host.partition(":")
@@ -141,20 +141,20 @@ def credential(given: Given) -> GitCredential:
     return GitCredential(host, token, username, given.origin)
 
 
-def secret(given: Given) -> SecretRequest:
+def secret(given: SettingValue) -> SecretRequest:
     from claudebox.settings import secrets as settings_secrets
 
     return settings_secrets.read_secret(given)
 
 
-def domain(given: Given) -> None:
+def domain(given: SettingValue) -> None:
     """Check a domain, or the name of a group of them."""
     from claudebox.settings import domains as settings_domains
 
     settings_domains.check(given.value, given.origin)
 
 
-def group(given: Given) -> None:
+def group(given: SettingValue) -> None:
     """Check `GROUP=DOMAIN`, one member of a group."""
     from claudebox.settings import domains as settings_domains
 
@@ -164,7 +164,7 @@ def group(given: Given) -> None:
     settings_domains.parse_domain(host, given.origin)
 
 
-def address(given: Given) -> AddressRequest:
+def address(given: SettingValue) -> AddressRequest:
     from claudebox.settings import domains as settings_domains
 
     return settings_domains.read_address(given)
@@ -173,7 +173,7 @@ def address(given: Given) -> AddressRequest:
 # Paths
 
 
-def kept_name(given: Given) -> str:
+def kept_name(given: SettingValue) -> str:
     """Read a path in the home where another agent keeps its state."""
     parts = given.value.split("/")
     if given.value.startswith("/") or any(part in ("", ".", "..") for part in parts) or not given.value.isprintable():
@@ -183,7 +183,7 @@ def kept_name(given: Given) -> str:
     return given.value
 
 
-def copied_path(given: Given) -> str:
+def copied_path(given: SettingValue) -> str:
     """Read a path in the project."""
     parts = given.value.rstrip("/").split("/")
     if given.value.startswith("/") or any(part in ("", ".", "..") for part in parts) or parts[0] == ".git":
@@ -191,20 +191,20 @@ def copied_path(given: Given) -> str:
     return "/".join(parts)
 
 
-def undo_pattern(given: Given) -> str:
+def undo_pattern(given: SettingValue) -> str:
     """Read the name of a directory, or a pattern for names or paths in the project."""
     if given.value.startswith("/") or not {"", ".", ".."}.isdisjoint(given.value.split("/")):
         raise _unexpected(given, "a name, or a pattern such as `*.iso` or `data/*`")
     return given.value
 
 
-def device(given: Given) -> NameRequest:
+def device(given: SettingValue) -> NameRequest:
     if not given.value.startswith("/dev/") or ".." in given.value.split("/"):
         raise refusal(given, f"`{given.value}` is not in /dev", "for example `/dev/video0`")
     return _request(given).replace(name=os.path.normpath(given.value))
 
 
-def mount_row(given: Given) -> MountRequest:
+def mount_row(given: SettingValue) -> MountRequest:
     """Read one of `mounts`; in a user's file a relative path would mean something else in each project."""
     source, dest = given.fields["host"], given.fields["sandbox"]
     if not given.untrusted and not source.startswith(("/", "~/")):
@@ -212,17 +212,17 @@ def mount_row(given: Given) -> MountRequest:
     return _mount(given, source, dest or None, writable=given.fields["mode"] == "rw")
 
 
-def mount_ro(given: Given) -> MountRequest:
+def mount_ro(given: SettingValue) -> MountRequest:
     r"""Read SRC[:DEST]; `\:` is a colon of a path."""
     return _mount(given, *split(given.value), writable=False)
 
 
-def mount_rw(given: Given) -> MountRequest:
+def mount_rw(given: SettingValue) -> MountRequest:
     r"""Read SRC[:DEST]; `\:` is a colon of a path."""
     return _mount(given, *split(given.value), writable=True)
 
 
-def program_directory(given: Given) -> MountRequest:
+def program_directory(given: SettingValue) -> MountRequest:
     """Read a directory of programs."""
     if ":" in given.value:
         raise refusal(given, f"`{given.value}` is not one directory", "repeat it for another")
@@ -231,7 +231,7 @@ def program_directory(given: Given) -> MountRequest:
     return _mount(given, given.value, None, writable=False).replace(programs=True)
 
 
-def _mount(given: Given, source: str, dest: str | None, *, writable: bool) -> MountRequest:
+def _mount(given: SettingValue, source: str, dest: str | None, *, writable: bool) -> MountRequest:
     """Return a mount whose paths are as they were written: `resolve` makes them absolute."""
     if not source:
         raise ClaudeboxError(f"`{given.origin} {given.value}` names no source", hint=f"`{given.origin} SRC[:DEST]`")
@@ -272,10 +272,10 @@ def _absolute(path: str, home: str, workdir: str) -> str:
 # Numbers
 
 
-def number(most: int, *, least: int = 0, unit: int = 1) -> Callable[[Given], int]:
+def number(most: int, *, least: int = 0, unit: int = 1) -> Callable[[SettingValue], int]:
     """Return a parser of whole numbers of this unit."""
 
-    def read(given: Given) -> int:
+    def read(given: SettingValue) -> int:
         value = given.value
         if not (value.isascii() and value.isdigit() and len(value) < 9 and least <= int(value) <= most):
             raise _unexpected(given, f"a number from {least} to {most}")
@@ -284,16 +284,16 @@ def number(most: int, *, least: int = 0, unit: int = 1) -> Callable[[Given], int
     return read
 
 
-def port(given: Given) -> int:
+def port(given: SettingValue) -> int:
     if not read_port(given.value):
         raise _unexpected(given, "a port from 1 to 65535")
     return int(given.value)
 
 
-def _quantity(units: Mapping[str, int], digits: int, expected: str) -> Callable[[Given], int]:
+def _quantity(units: Mapping[str, int], digits: int, expected: str) -> Callable[[SettingValue], int]:
     """Return a parser of whole numbers above 0 with a unit."""
 
-    def read(given: Given) -> int:
+    def read(given: SettingValue) -> int:
         unit = given.value.lstrip("0123456789")
         amount = given.value[: len(given.value) - len(unit)]
         if unit.upper() not in units or not 0 < len(amount) <= digits or not int(amount):
@@ -311,17 +311,17 @@ size = _quantity(
 )  # fmt: skip
 
 
-def dollars(given: Given) -> int:
+def dollars(given: SettingValue) -> int:
     """Read an amount of US dollars, in millionths."""
     return _hundredths(given, 6, "an amount of US dollars, such as `5` or `0.50`") * 10_000
 
 
-def processors(given: Given) -> int:
+def processors(given: SettingValue) -> int:
     """Read hundredths of a processor."""
     return _hundredths(given, 4, "a number of processors, such as `2` or `0.5`")
 
 
-def _hundredths(given: Given, digits: int, expected: str) -> int:
+def _hundredths(given: SettingValue, digits: int, expected: str) -> int:
     whole, dot, part = given.value.removeprefix("$").partition(".")
     both = f"{whole}{part:0<2}"
     fits = 0 < len(whole) <= digits and len(part) <= 2 and bool(part) == bool(dot)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from claudebox.agent.record import AgentKind
     from claudebox.network.tiers import Tier
-    from claudebox.settings.layers import Given, Settings
+    from claudebox.settings.layers import Settings, SettingValue
     from claudebox.settings.records import Program
 
 
@@ -155,11 +155,11 @@ def _check_network(settings: Settings, policy: Policy) -> None:
             raise _no_effect(given, tier, "no domains are listed", "add `--network allow`")
 
 
-def _no_effect(given: Given, tier: Tier, why: str, hint: str) -> ClaudeboxError:
+def _no_effect(given: SettingValue, tier: Tier, why: str, hint: str) -> ClaudeboxError:
     return ClaudeboxError(f"`{given.origin}` has no effect with `--network {tier.name}`: {why}", hint=hint)
 
 
-def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
+def _domains(settings: Settings, network: SettingValue) -> tuple[NameRequest, ...]:
     wanted = settings.all("allow_domain")
     if not wanted or not TIERS[network.value].listed:
         return ()

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.settings.layers import Given, Settings
+    from claudebox.settings.layers import Settings, SettingValue
     from claudebox.settings.records import Constant, NameRequest
 
 
@@ -40,7 +40,7 @@ _SEGMENT = _NAME | frozenset("~!$&'()+,=:@%")
 _EXAMPLE = "for example `GET /repos/acme/**`, or `github:read acme/shop`"
 
 
-def read_secret(given: Given) -> SecretRequest:
+def read_secret(given: SettingValue) -> SecretRequest:
     """Return one row of `secrets`."""
     name, source = given.fields["env"], given.fields["from"]
     if not valid_name(name):
@@ -58,7 +58,7 @@ def read_secret(given: Given) -> SecretRequest:
     return SecretRequest(name, tuple(hosts), source, given.origin, tuple(headers), weak, tuple(permit))
 
 
-def _read_host(word: str, given: Given) -> tuple[str, int]:
+def _read_host(word: str, given: SettingValue) -> tuple[str, int]:
     """Return name and port; each host is named in full, since every host that matches gets the value."""
     name, colon, port = word.partition(":")
     if "*" in name:
@@ -71,7 +71,7 @@ def _read_host(word: str, given: Given) -> tuple[str, int]:
     return host, read_port(port) if colon else HTTPS
 
 
-def _read_header(word: str, given: Given) -> str:
+def _read_header(word: str, given: SettingValue) -> str:
     name = word.lower()
     if not set(name) <= _HEADER or name.strip("-") != name:
         raise refusal(given, f"`{word}` is not the name of a header field", "for example `x-my-token`")
@@ -117,7 +117,7 @@ def _expand_preset(name: str, repository: str, origin: str) -> tuple[str, ...]:
 
 
 def decide_secrets(
-    settings: Settings, network: Given, names: Iterable[NameRequest], constants: Iterable[Constant]
+    settings: Settings, network: SettingValue, names: Iterable[NameRequest], constants: Iterable[Constant]
 ) -> tuple[SecretRequest, ...]:
     """Return the secrets; a row of a later file replaces one of an earlier file for the same variable."""
     found: dict[str, SecretRequest] = {}

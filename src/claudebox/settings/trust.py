@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from claudebox.settings.layers import Given, Settings
+    from claudebox.settings.layers import Settings, SettingValue
     from claudebox.settings.records import Setting
 
 
@@ -100,20 +100,20 @@ def changes(before: Settings, after: Settings) -> Iterator[Change]:
             yield Change(row.key, text, _widens(row, old, new))
 
 
-def _single(row: Setting, values: tuple[Given, ...]) -> str:
+def _single(row: Setting, values: tuple[SettingValue, ...]) -> str:
     if row.shape == "switch":
         return "yes" if values and values[-1].value == "yes" else "no"
     return " ".join(values[-1].fields.values()) or values[-1].value if values else "nothing"
 
 
-def _describe(given: Given) -> str:
+def _describe(given: SettingValue) -> str:
     fields = given.fields
     if "mode" not in fields:
         return given.value
     return f"{fields['host']} {_MODES[fields['mode']]}" + (f" at {fields['sandbox']}" if fields["sandbox"] else "")
 
 
-def _widens(row: Setting, old: tuple[Given, ...], new: tuple[Given, ...]) -> bool:
+def _widens(row: Setting, old: tuple[SettingValue, ...], new: tuple[SettingValue, ...]) -> bool:
     if row.shape == "switch":
         return (_single(row, new) == "yes") == (row.effect == "widens")
     if row.shape == "choice" and row.widest and old and new:
