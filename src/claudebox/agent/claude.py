@@ -56,7 +56,6 @@ UPSTREAM = ModelService(
 
 CLAUDE = AgentKind(
     name="claude",
-    title="Claude Code",
     install="npm install -g @anthropic-ai/claude-code",
     places=(
         "~/.local/bin/claude",

@@ -1,4 +1,4 @@
-"""Which login or key the client inside would use, and what it says of itself; the tokens are not kept."""
+"""The agent on this machine: its program, its login, and what of its settings can come along. No token is kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,24 @@ _PLATFORM = {"x86_64": "x64", "aarch64": "arm64"}  # how npm calls them
 _PACKAGE = 1 << 18  # of a package.json
 _STUB = 4096  # what npm leaves for a binary that was not installed is smaller than this
 _LIMIT = 1 << 20
+_STATE_LIMIT = 64 << 20
+_TABLES = (
+    ("env", "variable of settings.json"),
+    ("hooks", "hook"),
+    ("mcpServers", "MCP server"),
+    ("enabledPlugins", "plugin"),
+)
+# Programs that the client runs because its settings say so.
+_PROGRAMS = ("apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "otelHeadersHelper", "statusLine")
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:.-")
+
+
+class Client(Value):
+    """The client's program, and what must be visible for it to run."""
+
+    found: str  # where a user would say that it is
+    path: str  # the file that is run
+    version: tuple[int, ...] = ()  # where it is written beside the program
 
 
 class Login(Value):
@@ -63,10 +80,10 @@ def find_agent(
         login=login,
         client=client,
         client_problem=problem,
-        parts=claude_parts(home) if brings else (),
+        parts=list_parts(home) if brings else (),
         inherited=inherited,
         mcp_servers=servers,
-        managed=managed(),
+        managed=find_managed(),
         memory_files=(
             read_small(CLAUDE.instructions, follow=True) or b"",
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
@@ -79,7 +96,7 @@ def find_login(home: str, instance: Instance) -> Login:
     own = f"{instance.login}/credentials.json"
     if os.path.isfile(own):
         return Login("claudebox", own)
-    host = f"{home}/.claude/.credentials.json"
+    host = f"{home}/{CLAUDE.directory}/.credentials.json"
     if os.path.isfile(host):
         return Login("host", host)
     return Login()
@@ -129,89 +146,6 @@ def find_credential(environ: dict[str, str], login: Login) -> str:
     return next(iter(named), "login" if login.usable else "")
 
 
-# What comes along with settings of the host's client: variables, hooks, MCP servers, plugins. Names, no values.
-
-
-_CLIENT_SETTINGS_LIMIT, _STATE_LIMIT = 1 << 20, 64 << 20
-_TABLES = (
-    ("env", "variable of settings.json"),
-    ("hooks", "hook"),
-    ("mcpServers", "MCP server"),
-    ("enabledPlugins", "plugin"),
-)
-# Programs that the client runs because its settings say so.
-_PROGRAMS = ("apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "otelHeadersHelper", "statusLine")
-
-
-def find_inherited(policy: Policy, home: str) -> tuple[tuple[str, str], ...]:
-    """Return what a user should know who brings the host's settings in: kind and name of each."""
-    parts = {request.name for request in policy.inherit}
-    if not policy.shared_home and "settings.json" not in parts:
-        return ()
-    document = _read_document(f"{home}/.claude/settings.json")
-    return tuple(dict.fromkeys(_names(document)))
-
-
-def find_servers(home: str) -> tuple[bytes, tuple[tuple[str, str], ...]]:
-    """Return the MCP servers of the user's own configuration as a file for the client, and what to say of each.
-
-    Values of variables and headers that look like secrets stay out and are named; a server that has one among its
-    arguments or in its address stays out itself.
-    """
-    import json
-
-    table = _read_document(f"{home}/.claude.json", _STATE_LIMIT).get("mcpServers")
-    servers, told = {}, []
-    for name, row in table.items() if isinstance(table, dict) else ():
-        if not isinstance(row, dict):
-            continue
-        words = [str(row.get(key, "")) for key in ("command", "url")]
-        arguments = row.get("args")
-        words += [str(word) for word in arguments] if isinstance(arguments, list) else []
-        if any(value_looks_secret(word.rpartition("=")[2]) for word in words):
-            told.append(("MCP server", f"{name} is left out: a secret is among its words"))
-            continue
-        kept, withheld = _without_secrets(row)
-        servers[name] = kept
-        without = f", without {', '.join(withheld)}" if withheld else ""
-        told.append(("MCP server", f"{name} (`{' '.join(word for word in words if word)}`{without})"))
-    return json.dumps({"mcpServers": servers}).encode() if servers else b"", tuple(told)
-
-
-def _without_secrets(row: dict[str, object]) -> tuple[dict[str, object], list[str]]:
-    kept, withheld = dict(row), []
-    for key in ("env", "headers"):
-        table = row.get(key)
-        if isinstance(table, dict):
-            secret = [name for name, value in table.items() if looks_secret(str(name), str(value))]
-            kept[key] = {name: value for name, value in table.items() if name not in secret}
-            withheld += secret
-    return kept, withheld
-
-
-def _read_document(path: str, limit: int = _CLIENT_SETTINGS_LIMIT) -> dict[str, object]:
-    """Return what a file of the client says; nothing if it is not one."""
-    return parse_object(read_small(path, limit=limit, follow=True))
-
-
-def _names(document: dict[str, object]) -> Iterator[tuple[str, str]]:
-    for key, kind in _TABLES:
-        table = document.get(key)
-        for name in table if isinstance(table, dict) else ():
-            yield kind, str(name)
-    for key in _PROGRAMS:
-        if key in document:
-            yield "program of settings.json", key
-
-
-class Client(Value):
-    """The client's program, and what must be visible for it to run."""
-
-    found: str  # where a user would say that it is
-    path: str  # the file that is run
-    version: tuple[int, ...] = ()  # where it is written beside the program
-
-
 def look_for_client(
     home: str, path: Sequence[str], workdir: str, given: str
 ) -> tuple[Client | None, ClaudeboxError | None]:
@@ -242,12 +176,12 @@ def find_client(home: str, path: Sequence[str], workdir: str, given: str = "") -
             return client
         refusal = refusal or ClaudeboxError(
             f"`claude` at `{found}` lies in the project, which could have replaced it",
-            hint="install it outside: `npm install -g @anthropic-ai/claude-code`",
+            hint=f"install it outside: `{CLAUDE.install}`",
             status=NOT_EXECUTABLE,
         )
     raise refusal or ClaudeboxError(
         "`claude` was not found on PATH or in the places where it is usually installed",
-        hint="install it with `npm install -g @anthropic-ai/claude-code`, or with the installer of claude.ai",
+        hint=f"install it with `{CLAUDE.install}`, or with the installer of claude.ai",
         status=NOT_FOUND,
     )
 
@@ -279,7 +213,7 @@ def _examine(found: str, home: str, path: Sequence[str]) -> Client:
         named = f"version {spell_version(version)}" if version else "a version that runs on Node"
         raise ClaudeboxError(
             f"`claude` at `{found}` is {named}, and claudebox needs {spell_version(CLAUDE.least)} or newer",
-            hint="update it: `npm install -g @anthropic-ai/claude-code@latest`, or `claude update`",
+            hint=f"update it: `{CLAUDE.install}@latest`, or `claude update`",
             status=NOT_EXECUTABLE,
         )
     return Client(found, real, version)
@@ -322,7 +256,7 @@ def _head(path: str) -> bytes:
 def _broken(found: str, problem: str) -> ClaudeboxError:
     return ClaudeboxError(
         f"`claude` at `{found}` {problem}",
-        hint="install it again: `npm install -g @anthropic-ai/claude-code`",
+        hint=f"install it again: `{CLAUDE.install}`",
         status=NOT_EXECUTABLE,
     )
 
@@ -370,17 +304,78 @@ def _ask(manager: str, home: str, path: Sequence[str], found: str) -> str:
     return target
 
 
-def claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
-    """Return the entries of the host's ~/.claude: name, place, and whether it is a directory."""
-    directory = f"{home}/.claude"
+def find_inherited(policy: Policy, home: str) -> tuple[tuple[str, str], ...]:
+    """Return what a user should know who brings the host's settings in: kind and name of each."""
+    parts = {request.name for request in policy.inherit}
+    if not policy.shared_home and "settings.json" not in parts:
+        return ()
+    document = _read_document(f"{home}/{CLAUDE.directory}/settings.json")
+    return tuple(dict.fromkeys(_names(document)))
+
+
+def find_servers(home: str) -> tuple[bytes, tuple[tuple[str, str], ...]]:
+    """Return the MCP servers of the user's own configuration as a file for the client, and what to say of each.
+
+    Values of variables and headers that look like secrets stay out and are named; a server that has one among its
+    arguments or in its address stays out itself.
+    """
+    import json
+
+    table = _read_document(f"{home}/.claude.json", _STATE_LIMIT).get("mcpServers")
+    servers, told = {}, []
+    for name, row in table.items() if isinstance(table, dict) else ():
+        if not isinstance(row, dict):
+            continue
+        words = [str(row.get(key, "")) for key in ("command", "url")]
+        arguments = row.get("args")
+        words += [str(word) for word in arguments] if isinstance(arguments, list) else []
+        if any(value_looks_secret(word.rpartition("=")[2]) for word in words):
+            told.append(("MCP server", f"{name} is left out: a secret is among its words"))
+            continue
+        kept, withheld = _without_secrets(row)
+        servers[name] = kept
+        without = f", without {', '.join(withheld)}" if withheld else ""
+        told.append(("MCP server", f"{name} (`{' '.join(word for word in words if word)}`{without})"))
+    return json.dumps({"mcpServers": servers}).encode() if servers else b"", tuple(told)
+
+
+def _without_secrets(row: dict[str, object]) -> tuple[dict[str, object], list[str]]:
+    kept, withheld = dict(row), []
+    for key in ("env", "headers"):
+        table = row.get(key)
+        if isinstance(table, dict):
+            secret = [name for name, value in table.items() if looks_secret(str(name), str(value))]
+            kept[key] = {name: value for name, value in table.items() if name not in secret}
+            withheld += secret
+    return kept, withheld
+
+
+def _read_document(path: str, limit: int = _LIMIT) -> dict[str, object]:
+    """Return what a file of the client says; nothing if it is not one."""
+    return parse_object(read_small(path, limit=limit, follow=True))
+
+
+def _names(document: dict[str, object]) -> Iterator[tuple[str, str]]:
+    for key, kind in _TABLES:
+        table = document.get(key)
+        for name in table if isinstance(table, dict) else ():
+            yield kind, str(name)
+    for key in _PROGRAMS:
+        if key in document:
+            yield "program of settings.json", key
+
+
+def list_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
+    """Return the entries of the agent's directory: name, place, and whether it is a directory."""
+    directory = f"{home}/{CLAUDE.directory}"
     places_of = ((name, real_path(f"{directory}/{name}")) for name in list_names(directory))
     return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))
 
 
-def managed() -> tuple[tuple[str, str], ...]:
+def find_managed() -> tuple[tuple[str, str], ...]:
     """List what the administrator manages; CLAUDE.md is joined with ours, drop-ins stand beside ours."""
     rows: list[tuple[str, str]] = []
-    for directory in ("/etc/claude-code", "/etc/claude-code/managed-settings.d"):
+    for directory in (CLAUDE.managed, f"{CLAUDE.managed}/managed-settings.d"):
         names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
         paths = [f"{directory}/{name}" for name in names if name not in ("CLAUDE.md", "managed-settings.d")]
         rows += [(path, real_path(path)) for path in paths if os.path.exists(path)]

@@ -31,7 +31,7 @@ def plan_mounts(policy: Policy, host: Host, held: str) -> Iterable[Mount]:
     `held` is the credential that the broker holds, or nothing.
     """
     yield from _program(host)
-    home = f"{host.home}/.claude"
+    home = f"{host.home}/{CLAUDE.directory}"
     yield Mount(home, "bind", "conversations and settings of this project", host.instance.claude, role="state")
     if held:
         yield Mount(f"{CLAUDE.login}/store", "dir", "no login is kept inside", mode=0o755, role="state")

@@ -36,7 +36,6 @@ class AgentKind(Value):
     """An agent: its program, its words, its files and its API."""
 
     name: str  # of the program
-    title: str
     install: str  # the command that installs it
     places: tuple[str, ...]  # where it is found besides PATH
     least: tuple[int, ...]  # the oldest version that works
