@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10.0  # seconds for uplink and holder to get ready
 _END_PATIENCE = 1.0  # seconds for the holder to report what was refused
-_LAST_WORDS = 2048
+_MESSAGE_LIMIT = 2048
 _HINT = "run `claudebox --check`; or try the other program with `--uplink`"
 
 
@@ -39,23 +39,23 @@ class NetworkSidecar(Sidecar):
         self._published = [(listener, port) for port in link.published for listener in _listen(port)]
         self._control: socket.socket | None = None
         self._children: list[int] = []
-        self._netns_pid = self._uplink = 0
+        self._holder = self._uplink = 0
         self._lost = False
         self._log = -1
-        self._life = self._words = -1
+        self._lifeline = self._stderr = -1
         self._served: list[tuple[str, int]] = []
 
     def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start the netns holder, which prepares while bwrap builds the sandbox."""
         self._log = dict(files).get("log", -1)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        self._life, held = os.pipe2(os.O_CLOEXEC)  # the holder alone keeps the other end, which closes with it
+        self._lifeline, held = os.pipe2(os.O_CLOEXEC)  # the holder alone keeps the other end, which closes with it
         listeners = [(listener.fileno(), port) for listener, port in self._published]
-        self._netns_pid = process.fork(
+        self._holder = process.fork(
             lambda: netns.run_holder(self._link, theirs, listeners),
             (theirs.fileno(), held, *(number for number, _ in listeners)),
         )
-        self._children.append(self._netns_pid)
+        self._children.append(self._holder)
         theirs.close()
         os.close(held)
         for listener, _ in self._published:
@@ -149,28 +149,28 @@ class NetworkSidecar(Sidecar):
     def _start(self, *, ipv6: bool) -> None:
         link = self._link
         # Its stderr is kept unread in a pipe: it must neither block nor fill the memory.
-        self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        with Closing(words):
+        self._stderr, stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        with Closing(stderr):
             if link.program == "pasta":
-                self._start_pasta(words, ipv6=ipv6)
+                self._start_pasta(stderr, ipv6=ipv6)
             else:
                 ready, told = os.pipe2(os.O_CLOEXEC)
-                command = uplink.slirp4netns(link.path, self._netns_pid, told, self._life, ipv6=ipv6)
-                self._uplink = process.spawn(command, {2: words, told: told, self._life: self._life})
+                command = uplink.slirp4netns(link.path, self._holder, told, self._lifeline, ipv6=ipv6)
+                self._uplink = process.spawn(command, {2: stderr, told: told, self._lifeline: self._lifeline})
                 self._children.append(self._uplink)
                 os.close(told)
                 self._await(ready, lambda: bool(os.read(ready, 1)))
                 os.close(ready)
 
-    def _start_pasta(self, words: int, *, ipv6: bool) -> None:
+    def _start_pasta(self, stderr: int, *, ipv6: bool) -> None:
         directory = _private_directory()
         path = f"{directory}/ready"
         try:
             os.mkfifo(path, 0o600)
             ready = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
             root = os.getuid() == 0
-            command = uplink.pasta(self._link.path, self._link.forwarder, self._netns_pid, path, ipv6=ipv6, root=root)
-            self._uplink = process.spawn(command, {2: words})
+            command = uplink.pasta(self._link.path, self._link.forwarder, self._holder, path, ipv6=ipv6, root=root)
+            self._uplink = process.spawn(command, {2: stderr})
             self._children.append(self._uplink)
             self._await(ready, lambda: bool(os.read(ready, 16).strip()))
             os.close(ready)
@@ -189,14 +189,14 @@ class NetworkSidecar(Sidecar):
             raise self._broken("did not start")
 
     def _broken(self, what: str) -> ClaudeboxError:
-        said = _last_words(self._words)
+        said = _last_line(self._stderr)
         return ClaudeboxError(f"the uplink `{self._link.path}` {what}" + (f": {said}" if said else ""), hint=_HINT)
 
     def tend(self) -> None:
         """End everything if the holder has ended: nothing carries packets without it."""
         if not self._children:
             return
-        if _ended(self._netns_pid):
+        if _ended(self._holder):
             for child in self._children:
                 if not _ended(child):
                     os.kill(child, signal.SIGKILL)
@@ -210,10 +210,10 @@ class NetworkSidecar(Sidecar):
         for child in reversed(self._children):
             status = process.end(child)
             if child == self._uplink and self._lost:
-                said = _last_words(self._words)
+                said = _last_line(self._stderr)
                 end = f"status {status}, {said}" if said else f"status {status}"
                 notes += (f"the uplink ended during the session ({end}); from then on the sandbox had no network",)
-            if child == self._netns_pid and status not in (None, 0):
+            if child == self._holder and status not in (None, 0):
                 notes += (f"the process that holds the packet filter ended (status {status}), and the uplink with it",)
         self._children.clear()
         for _, descriptor in self.hand_over():
@@ -222,10 +222,10 @@ class NetworkSidecar(Sidecar):
             listener.close()
         if self._control is not None:
             self._control.close()
-        for descriptor in (self._life, self._words):
+        for descriptor in (self._lifeline, self._stderr):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._life = self._words = -1
+        self._lifeline = self._stderr = -1
         return notes
 
     def _refused(self) -> tuple[str, ...]:
@@ -254,19 +254,12 @@ def _ended(child: int) -> bool:
 def _listen(port: int) -> list[socket.socket]:
     try:
         return netns.listen_on_loopback(port)
+    except PermissionError:
+        problem, hint = f"you may not open port {port} on this machine", "use a port from 1024 on"
     except OSError as error:
-        raise _taken(port, error) from None
-
-
-def _taken(port: int, error: OSError) -> ClaudeboxError:
-    if isinstance(error, PermissionError):
-        return ClaudeboxError(
-            f"`--publish {port}`: you may not open port {port} on this machine", hint="use a port from 1024 on"
-        )
-    return ClaudeboxError(
-        f"`--publish {port}`: port {port} of this machine cannot be opened: {error.strerror}",
-        hint=f"see who has it with `ss -ltnp 'sport = :{port}'`",
-    )
+        problem = f"port {port} of this machine cannot be opened: {error.strerror}"
+        hint = f"see who has it with `ss -ltnp 'sport = :{port}'`"
+    raise ClaudeboxError(f"`--publish {port}`: {problem}", hint=hint)
 
 
 def _private_directory() -> str:
@@ -276,9 +269,9 @@ def _private_directory() -> str:
     return path
 
 
-def _last_words(descriptor: int) -> str:
+def _last_line(descriptor: int) -> str:
     try:
-        said = os.read(descriptor, _LAST_WORDS) if descriptor >= 0 else b""
+        said = os.read(descriptor, _MESSAGE_LIMIT) if descriptor >= 0 else b""
     except OSError:
         return ""
     lines = [line.strip() for line in said.decode("utf-8", "replace").split("\n") if line.strip()]

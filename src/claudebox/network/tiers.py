@@ -1,4 +1,4 @@
-"""The network tiers. All that is decided by tier is a field here; what a row does not grant is refused."""
+"""The network tiers: what differs between them is a field here, and what a row does not grant is refused."""
 
 from __future__ import annotations
 
@@ -6,26 +6,24 @@ from claudebox.base.records import Value
 
 
 class Tier(Value):
-    """What programs inside may reach. The three grants exclude one another; without any there is only loopback."""
+    """What programs inside may reach. At most one of three grants is set; without any there is only loopback."""
 
     name: str
     meaning: str  # in the audit
-    for_agent: str  # in SANDBOX.md, a point per line; `{domains}` are those that the user listed
+    for_agent: str  # in SANDBOX.md, a point per line; `{domains}` are the listed ones
     shared: bool = False  # the host's network namespace
     uplink: bool = False  # a namespace of its own; a program carries packets to the internet
-    listed: bool = False  # a namespace of its own; the broker's proxy leads to the domains that the user listed
-    unrecorded: str = ""  # what the receipt cannot tell
+    listed: bool = False  # a namespace of its own; the broker's proxy reaches the listed domains
+    unrecorded: str = ""  # what the receipt cannot show
     question: str = ""  # how the first launch offers it
-    closed: str = "nothing is reachable there"  # why `--allow-address` means nothing
+    closed: str = "nothing is reachable there"  # why `--allow-address` has no effect
 
     @property
     def routed(self) -> bool:
-        """Return whether packets reach the internet."""
         return self.shared or self.uplink
 
     @property
     def isolated(self) -> bool:
-        """Return whether nothing outside is reached."""
         return not (self.shared or self.uplink or self.listed)
 
 
@@ -35,7 +33,7 @@ _TIERS = (  # the widest first: a project file may move down, and asks before it
         "the host's network: its loopback services, the LAN and the internet are reachable",
         "You have the network of the host: internet, LAN and the host's loopback services.",
         shared=True,
-        unrecorded="whom programs reached by the host's network is not recorded",
+        unrecorded="connections are not logged in tier full",
         question="everything that this machine reaches, as without a sandbox",
         closed="everything is reachable there",
     ),
@@ -46,18 +44,17 @@ _TIERS = (  # the widest first: a project file may move down, and asks before it
         "itself are out of reach, under every address and name: connections there are refused at once. That is "
         "intended and cannot be changed from inside; say what you would need instead of trying other ways.",
         uplink=True,
-        unrecorded="whom programs reached in the internet is not recorded",
+        unrecorded="internet connections are not logged in tier inet",
         question="the internet, but neither your LAN nor this machine",
     ),
     Tier(
         "allow",
         "only the domains that are listed; no addresses, not the LAN, not this machine",
-        "You reach these domains and nothing else: {domains} (without a port: 443 and 80). Programs go there by "
-        "HTTP_PROXY and HTTPS_PROXY, which are set; where the kernel allows it, programs that know no proxy reach the "
-        "same names by themselves. Everything else is refused at once, with the reason. That is intended and cannot be "
-        "changed from inside; if you need another domain, say which: the user can permit it with "
-        "`claudebox --allow-domain NAME`.\n"
-        "Names stand for addresses of 198.18.0.0/15 inside. Do not write such addresses into files.",
+        "You reach these domains and nothing else: {domains} (without a port: 443 and 80). HTTP_PROXY and HTTPS_PROXY "
+        "are set; where the kernel allows it, programs that ignore them reach the same names. Everything else is "
+        "refused at once, with the reason. That is intended and cannot be changed from inside; if you need another "
+        "domain, say which: the user can permit it with `claudebox --allow-domain NAME`.\n"
+        "Inside, names resolve to addresses in 198.18.0.0/15. Do not write such addresses into files.",
         listed=True,
         question="only domains that you name in the file, besides the model",
     ),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _PATIENCE = 15.0
-_LAST_WORDS = 4096
+_MESSAGE_LIMIT = 4096
 _SECCOMP_DESCRIPTOR = 9
 _HIDDEN = ("/home", "/root", "/run", "/tmp", "/var/tmp")
 _YOUNG = 60.0  # seconds that a relay has to start
@@ -47,7 +47,7 @@ class NixRelaySidecar(Sidecar):
         self._relay = relay
         self._seccomp = seccomp
         self._child = 0
-        self._words = -1
+        self._stderr = -1
         self._notes: tuple[str, ...] = ()
 
     def listen(self) -> None:
@@ -64,12 +64,12 @@ class NixRelaySidecar(Sidecar):
 
     def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start the daemon, which makes its socket in that directory."""
-        self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._stderr, stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         rules = syscalls.memory_file(self._seccomp)
         self._child = process.spawn(
-            command(self._relay, _SECCOMP_DESCRIPTOR), {2: words, _SECCOMP_DESCRIPTOR: rules}, environ(self._relay)
+            command(self._relay, _SECCOMP_DESCRIPTOR), {2: stderr, _SECCOMP_DESCRIPTOR: rules}, environ(self._relay)
         )
-        os.close(words)
+        os.close(stderr)
         os.close(rules)
 
     def attach(self, payload: int) -> None:  # noqa: ARG002
@@ -93,7 +93,7 @@ class NixRelaySidecar(Sidecar):
 
     def _said(self) -> str:
         try:
-            said = os.read(self._words, _LAST_WORDS).decode("utf-8", "replace").split("\n")
+            said = os.read(self._stderr, _MESSAGE_LIMIT).decode("utf-8", "replace").split("\n")
         except OSError:
             return ""
         lines = [line.strip() for line in said if line.strip() and not line.startswith("accepted connection")]
@@ -110,9 +110,9 @@ class NixRelaySidecar(Sidecar):
         if self._child:
             process.end(self._child)
             self._child = 0
-        if self._words >= 0:
-            os.close(self._words)
-            self._words = -1
+        if self._stderr >= 0:
+            os.close(self._stderr)
+            self._stderr = -1
         _remove(self._relay.directory)
         return self._notes
 

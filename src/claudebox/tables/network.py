@@ -1,18 +1,18 @@
-"""Ranges of addresses that no sandbox reaches in the tiers `inet` and `allow`, with reasons.
+"""Address ranges that are closed in the tiers `inet` and `allow`, with reasons, and groups of domains for `allow`.
 
-Over IPv4 everything is open that is not barred. Over IPv6 it is the other way round: only the prefixes of `OPEN6` are
-open, and of these not what is barred, because new special ranges appear there (F03).
+Over IPv4 everything is open that is not barred. Over IPv6 only the prefixes of `OPEN6` are open, except what is barred,
+because new special ranges appear there (F03).
 """
 
 from __future__ import annotations
 
 from claudebox.base.addresses import NAT64
 
-# Prefix, and why. These stay closed whatever `--allow-address` names: this machine, the metadata of clouds (which hands
-# out credentials), and addresses that carry others in them.
+# Closed whatever `--allow-address` names: this machine, cloud metadata (which gives out credentials), and
+# addresses that embed others.
 ALWAYS_BARRED: tuple[tuple[str, str], ...] = (
-    ("0.0.0.0/8", "this machine under another name"),
-    ("10.0.2.0/24", "the uplink's own: one of its addresses leads to the resolver of this machine, on every port"),
+    ("0.0.0.0/8", "this machine"),
+    ("10.0.2.0/24", "the uplink's own: one of its addresses is the resolver of this machine, on every port"),
     ("100.100.100.200/32", "Alibaba's metadata"),
     ("127.0.0.0/8", "loopback"),
     ("168.63.129.16/32", "Azure's metadata"),
@@ -31,7 +31,7 @@ ALWAYS_BARRED: tuple[tuple[str, str], ...] = (
     ("fe80::/10", "link-local"),
     ("ff00::/8", "multicast: everybody on the LAN"),
 )
-# These are closed unless a user names an address or a network in them.
+# Closed unless a user opens an address or a network in them.
 BARRED: tuple[tuple[str, str], ...] = (
     ("10.0.0.0/8", "private networks"),
     ("100.64.0.0/10", "carriers' and VPNs' own networks (Tailscale)"),
@@ -43,11 +43,10 @@ BARRED: tuple[tuple[str, str], ...] = (
 OPEN6 = ("2000::/3", NAT64)
 
 
-# Groups of domains that claudebox brings for tier `allow`: what a tool needs that talks to a public registry.
+# Built-in groups of domains for tier `allow`: what tools of public registries connect to.
 #
-# Each has its source: where the tool or its registry says which names it uses, and what of it was compared with a
-# stored copy of that page in November 2026; the rest is how these tools have worked for years. A group leads to
-# whatever anybody has published there; it is for getting packages, not for keeping data in.
+# Each names its source, the page of the tool or registry that lists its names; "compared" means checked against a copy
+# of that page in November 2026. Anybody can publish there: a group is for getting packages, not for keeping data in.
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
