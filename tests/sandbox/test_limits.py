@@ -22,10 +22,10 @@ def test_a_session_ends_when_its_time_is_up(box):
     assert result.returncode == 124
     assert result.stdout == "polite\n"
     assert 1.0 <= time.monotonic() - begun < 20
-    assert "ended     by the limit of time, 1 s" in result.stderr
+    assert "ended     by the time limit, 1 s" in result.stderr
     # One that has ended by itself has its own status, also if that is the same.
     result = box.sh("exit 124", flags=("--time-limit", "1h", "--receipt", "always"))
-    assert (result.returncode, "by the limit of time" in result.stderr) == (124, False)
+    assert (result.returncode, "by the time limit" in result.stderr) == (124, False)
 
 
 def test_what_does_not_end_politely_is_ended_by_force(user_box, altered):

@@ -18,6 +18,7 @@ from claudebox.git.importer import find_tools
 from claudebox.host import programs
 from claudebox.host.machine import current_directory, current_home
 from claudebox.report import leftovers
+from claudebox.report.log import name_moment
 from claudebox.run.live_sessions import Presence
 from claudebox.settings.layers import merge
 from claudebox.settings.records import UndoRequest
@@ -159,7 +160,7 @@ class _Undo:
             held = find_changed_meanwhile(shown, now)
             stays = {(row.real, row.name) for row in undo_refs.compare_refs(shown, now)}
             comparison, refs = self._compare(now, both=both, held=held), RefComparison(start, self._end, now, stays)
-        present = f"{_moment()}-{self._instance.name}-{os.getpid()}{UNDO}"
+        present = f"{name_moment(time.time())}-{self._instance.name}-{os.getpid()}{UNDO}"
         self._store.write_snapshot(present, now)
         kept = [row.real for row in start.repositories if row.real.startswith(f"{root.rstrip('/')}/")]
         owners = any(entry.owner != (os.getuid(), os.getgid()) for entry in comparison.before.values())
@@ -327,11 +328,6 @@ def _read_present(root: int, path: str) -> bytes | None:
         return read_at(directory, os.path.basename(path), limit=_MOST_TEXT)
     finally:
         os.close(directory)
-
-
-def _moment() -> str:
-    now = time.time()
-    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
 
 
 def _choose(store: SnapshotStore, workdir: str, words: tuple[str, ...]) -> tuple[str, Snapshot]:

@@ -54,7 +54,8 @@ class SessionLog:
             self._directory = open_state(state, DIRECTORY)
             names = sort_names(os.listdir(self._directory))
             self._prune(names)
-            self.name = _make_name(self._begun, name, _number(names[-1]) + 1 if names else 1)
+            number = _number(names[-1]) + 1 if names else 1
+            self.name = f"{name_moment(self._begun)}-{name}-n{number}-{os.getpid()}{SUFFIX}"
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             self.descriptor = os.open(self.name, flags, 0o600, dir_fd=self._directory)
         except (OSError, ClaudeboxError) as error:
@@ -97,9 +98,9 @@ class SessionLog:
                 continue
 
 
-def _make_name(now: float, project: str, number: int) -> str:
-    moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
-    return f"{moment}.{int(now * 1000) % 1000:03d}Z-{project}-n{number}-{os.getpid()}{SUFFIX}"
+def name_moment(now: float) -> str:
+    """Return a time in UTC for the name of a session."""
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
 
 
 def _number(name: str) -> int:

@@ -1,6 +1,6 @@
-"""The receipt: on one screen, what a session was given, what it was denied, whom it reached and what it left behind.
+"""The receipt: what a session was given and denied, which hosts it reached, and what it left, on one screen.
 
-Another rendering of the session log in ~/.claudebox/log, so it can say nothing that was not written down.
+It renders the session log in ~/.claudebox/log and nothing else.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 from claudebox.base.console import paint, shorten
 from claudebox.network.tiers import TIERS
 from claudebox.report.log import find_doubts, human, sum_usage
+from claudebox.report.screen import say_duration
 from claudebox.tables.prices import as_dollars
 
 TYPE_CHECKING = False
@@ -29,10 +30,10 @@ def lines(written: Iterable[Line], where: str = "") -> Iterator[str]:
     end = next((row for row in reversed(rows) if row.get("kind") == "end"), {})
     decisions = [row for row in rows if row.get("kind") == "decision"]
     project = shorten(start.get("project", ""), 100)
-    yield f"{paint('receipt', 'bold')} of {_duration(end.get('seconds', 0))} in {project}"
+    yield f"{paint('receipt', 'bold')} of {say_duration(end.get('seconds', 0))} in {project}"
     if end.get("time_limit"):
-        limit = _duration(end["time_limit"])
-        yield f"  {'ended':<9} {paint(f'by the limit of time, {limit}', 'red')}"
+        limit = say_duration(end["time_limit"])
+        yield f"  {'ended':<9} {paint(f'by the time limit, {limit}', 'red')}"
     yield f"  {'entered':<9} {_entered(start)}"
     yield f"  {'withheld':<9} {_withheld(start)}"
     yield from _hosts("reached", [row for row in decisions if row.get("verdict") in ("opened", "allowed")], start)
@@ -50,13 +51,6 @@ def lines(written: Iterable[Line], where: str = "") -> Iterator[str]:
         yield f"  {'leaked':<9} {_found(found)}{missed}"
     if where:
         yield f"  {'kept in':<9} {shorten(where, 200)}"
-
-
-def _duration(seconds: float) -> str:
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def _entered(start: Line) -> str:
@@ -88,14 +82,14 @@ def _hosts(label: str, rows: list[Line], start: Line) -> Iterator[str]:
         rules[place] = str(row.get("rule", ""))
     unseen = TIERS[start["network"]].unrecorded if label == "reached" and start.get("network") in TIERS else ""
     if not sums:
-        yield f"  {label:<9} {unseen or 'nobody'}"
+        yield f"  {label:<9} {unseen or 'none'}"
         return
-    ordered = sorted(sums, key=lambda place: (-sums[place][1], -sums[place][0]))  # who was told most comes first
+    ordered = sorted(sums, key=lambda place: (-sums[place][1], -sums[place][0]))  # by bytes sent
     for index, place in enumerate(ordered[:_HOSTS]):
         count, up, down, open_ = sums[place]
         amounts = f"{human(up)} up, {human(down)} down" if label == "reached" else shorten(rules[place], 80)
         if open_ > 0:
-            count, amounts = count + open_, f"{amounts}, and what {open_} without an end had"
+            count, amounts = count + open_, f"{amounts}; {open_} did not end"
         yield f"  {label if not index else '':<9} {shorten(place, 60)} ({count} times; {amounts})"
     if len(ordered) > _HOSTS:
         yield f"  {'':<9} and {len(ordered) - _HOSTS} more"
@@ -104,7 +98,6 @@ def _hosts(label: str, rows: list[Line], start: Line) -> Iterator[str]:
 
 
 def _used(usage: Mapping[str, int], start: Line) -> str:
-    """Return what the model took and cost, and of which budget."""
     cached = f", {usage['cached']} of caches" if usage["cached"] else ""
     taken = f"{usage['answers']} answers, {usage['input']} tokens in, {usage['output']} out{cached}"
     price = f"${as_dollars(usage['price'])}" if usage["price"] else "no known price"
@@ -114,7 +107,6 @@ def _used(usage: Mapping[str, int], start: Line) -> str:
 
 
 def _changed(end: Line) -> str:
-    """Return how much changed; what was not looked at comes first."""
     words = [f"{shorten(kind, 20)} {count}" for kind, count in end.get("changed", {}).items()]
     missed = [f"{end['unseen']} places could not be looked at"] if end.get("unseen") else []
     missed += [f"{shorten(name, 60)} failed" for name in end.get("failed", ())]

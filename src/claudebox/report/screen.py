@@ -1,7 +1,7 @@
-"""The end of a session on the screen: what came of it in at most three lines, and then what to look at first.
+"""The end of a session on the screen: a summary of at most three lines, and a table of what to look at.
 
-The session log has all of it. Nothing that an agent makes can push a line off: things of one kind in one directory
-share a line, and `and N more` never stands for another kind.
+The session log has all of it. Decoys push nothing off: changes of one kind in one directory share a line, and
+`and N more` never stands for another kind.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _SEE = {True: "see: claudebox --changes · --undo · --log", False: "see: claude
 
 
 class Ending(Value):
-    """What there is to say about one session."""
+    """What the screen shows of one session."""
 
     report: Report
-    seconds: float = 0.0  # 0: not worth saying
+    seconds: float = 0.0  # 0: not shown
     price: str = ""
     git: tuple[str, ...] = ()  # what became of branches
     resume: str = ""  # the identifier of a conversation
-    undo: bool = False  # there is a snapshot of it
+    undo: bool = False  # it can be undone
     disarmed: tuple[Done, ...] = ()  # repositories
-    disarmed_more: int = 0  # that are not among these
+    disarmed_more: int = 0  # further ones
 
 
 def lines(ending: Ending, width: int = WIDTH) -> Iterator[str]:
-    """Yield what to say, cleaned; nothing if nothing changed and everything was looked at."""
+    """Yield the lines, cleaned; none if nothing changed and everything was looked at."""
     report = ending.report
     rows = [row for row in report.changes if not row.path.endswith("/") or row.kind.name not in ("own", "output")]
     own = sorted((row for row in rows if row.kind.name in ("own", "asked")), key=_order_own)
@@ -70,7 +70,6 @@ def _spent(ending: Ending) -> list[str]:
 
 
 def say_duration(seconds: float) -> str:
-    """Return how long something took, as people say it."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -78,12 +77,12 @@ def say_duration(seconds: float) -> str:
 
 
 def _order_own(row: ChangedPath) -> tuple[bool, bool, int, str]:
-    """Sort what tools obey first, then what was there before, then what is nearest to the top."""
+    """Sort what tools obey first, then what was there before, then by depth."""
     return row.kind.name != "asked", row.how == "new", row.path.count("/"), row.path
 
 
 def _files(rows: list[ChangedPath], what: str, named: set[str], width: int) -> str:
-    """Return how many there are, and as many names as fit in a line; those are added to `named`."""
+    """Return a count and as many names as fit in a line, which are added to `named`."""
     if not rows:
         return ""
     count = f"{len(rows)} {what}" if what == "deleted" else f"{len(rows)} file{'s' * (len(rows) != 1)}"
@@ -115,7 +114,7 @@ def _of(count: int, which: str = "") -> str:
 
 
 def _wrap(parts: list[str], width: int) -> Iterator[str]:
-    """Yield lines of parts with dots between them; a part is not broken."""
+    """Join parts by dots into lines; a part is not broken."""
     line = _HEAD
     for part in parts:
         if len(line) > len(_HEAD) and len(line) + len(" · ") + len(part) > width:
@@ -133,12 +132,12 @@ def _unseen(report: Report) -> Iterator[str]:
 
 
 def look_at(rows: Iterable[ChangedPath], disarmed: tuple[Done, ...] = (), more: int = 0) -> Iterator[str]:
-    """Yield a short line for each kind and directory, the most dangerous first: a path, what happened, who runs it."""
+    """Yield a row for each kind and directory, the most dangerous first: path, what happened, who runs it."""
     groups: dict[tuple[int, int, str], dict[str, list[ChangedPath]]] = {}
     repositories = {path for path, _, _ in disarmed}
     for row in sorted(rows, key=lambda row: (row.kind.rank, *_order(row))):
         kind = row.kind
-        if kind.name == "repository":  # one line for each, by the worst of what is in it
+        if kind.name == "repository":  # one row for each, the worst
             if kind.group in repositories:
                 continue
             repositories.add(kind.group)
@@ -162,7 +161,7 @@ def look_at(rows: Iterable[ChangedPath], disarmed: tuple[Done, ...] = (), more: 
 
 
 def _order(row: ChangedPath) -> tuple[bool, int, str]:
-    """Sort what lies beside the user's own files first, then what is nearest to the top."""
+    """Sort what lies beside the user's own files first, then by depth."""
     return not row.beside, row.path.count("/"), row.path
 
 
@@ -176,6 +175,6 @@ def _line(rows: list[ChangedPath]) -> tuple[str, str, str]:
 
 
 def fit(path: str, width: int = WIDTH) -> str:
-    """Return cleaned text that keeps its end when it is too long: the name says more than what it lies in."""
+    """Clean a path and shorten it in front: its name says most."""
     text = clean(path[:width] + path[-4 * width :] if len(path) > 8 * width else path)
     return text if len(text) <= width else f"{text[: width // 4]}…{text[-(width - width // 4 - 1) :]}"
