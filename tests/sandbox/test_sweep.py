@@ -426,11 +426,11 @@ def test_a_closed_directory_that_a_link_took_the_place_of_is_not_opened(user_box
     os.symlink("victim", f"{user_box.project}/link")
     os.chmod(f"{user_box.project}/victim", 0o311)
     script = (
-        "import os, sys; from claudebox.base import trees; closed = trees.Closed(0);"
+        "import os, sys; from claudebox.base import trees; opener = trees.Opener(0);"
         "top = os.open('.', trees.DIRECTORY); row = os.lstat('victim'); other = os.lstat('other');"
-        "print(closed.open(top, 'link', (row.st_dev, row.st_ino)),"
-        "closed.open(top, 'victim', (other.st_dev, other.st_ino)),"
-        "os.lstat('victim').st_mode & 0o777 == 0o311, closed.open(top, 'victim', (row.st_dev, row.st_ino)))"
+        "print(opener.open(top, 'link', (row.st_dev, row.st_ino)),"
+        "opener.open(top, 'victim', (other.st_dev, other.st_ino)),"
+        "os.lstat('victim').st_mode & 0o777 == 0o311, opener.open(top, 'victim', (row.st_dev, row.st_ino)))"
     )
     source = os.path.dirname(os.path.dirname(user_box.program)) + "/src"
     result = user_box.host(PYTHON, "-c", script, env={"PYTHONPATH": source})

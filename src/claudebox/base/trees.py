@@ -40,7 +40,7 @@ def nearest_in(table: Mapping[str, T]) -> Callable[[str], T | None]:
     return find
 
 
-class Closed:
+class Opener:
     """Opens directories of ours that deny us reading, by descriptor and through no link.
 
     Those changed since a moment stay open and are noted: the session closed them. The others are closed again.
@@ -91,25 +91,25 @@ class Closed:
         self._again = []
 
 
-def open_directory(top: int, path: str, identity: tuple[int, int] | None = None, closed: Closed | None = None) -> int:
+def open_directory(top: int, path: str, identity: tuple[int, int] | None = None, opener: Opener | None = None) -> int:
     """Open a directory below `top`; with an identity, fail where another one has taken its place.
 
-    With `closed`, one that denies its owner reading is opened up, if its identity is known.
+    With `opener`, one that denies its owner reading is opened up, if its identity is known.
     """
     if len(path) > LONGEST // 4 and len(os.fsencode(path)) > LONGEST:
         raise OSError(errno.ENAMETOOLONG, "its path is too long")
     try:
         directory = os.open(path or ".", DIRECTORY, dir_fd=top)
     except PermissionError:
-        if closed is None or identity is None or not closed.open(top, path, identity):
+        if opener is None or identity is None or not opener.open(top, path, identity):
             raise
         directory = os.open(path or ".", DIRECTORY, dir_fd=top)
     status = os.fstat(directory)
     if identity not in (None, (status.st_dev, status.st_ino)):
         os.close(directory)
         raise OSError("it was replaced while it was looked at")
-    if closed is not None and identity is not None and not status.st_mode & _SEARCH and os.getuid():
-        closed.open(top, path, identity)  # its names could be read, but not what they stand for
+    if opener is not None and identity is not None and not status.st_mode & _SEARCH and os.getuid():
+        opener.open(top, path, identity)  # its names could be read, but not what they stand for
     return directory
 
 
@@ -117,19 +117,19 @@ class Walk:
     """A walk within a budget, breadth first: what lies near the top is seen even if the budget ends."""
 
     def __init__(
-        self, top: str, *, most: int = sys.maxsize, seconds: float = float("inf"), closed: Closed | None = None
+        self, top: str, *, most: int = sys.maxsize, seconds: float = float("inf"), opener: Opener | None = None
     ) -> None:
         self.unseen: list[tuple[str, str]] = []  # path and reason
         self.unfinished = ""  # what was not seen and could be seen inside the sandbox
-        self._top, self._closed = top, closed
+        self._top, self._opener = top, opener
         self._left, self._limit = most, time.monotonic() + seconds
 
     def entries(self, entered: Callable[[str], bool] = lambda _: True) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield everything with its path; `entered` decides by its name whether a directory is searched."""
         waiting: list[tuple[str, tuple[int, int] | None]] = [("", None)]
         try:
-            if self._closed is not None:
-                self._closed.open(None, self._top, (None, os.lstat(self._top).st_ino))
+            if self._opener is not None:
+                self._opener.open(None, self._top, (None, os.lstat(self._top).st_ino))
             top = os.open(self._top, DIRECTORY)
         except OSError as error:
             self._miss(self._top, error)
@@ -139,7 +139,7 @@ class Walk:
                 where = f"{self._top}/{path}" if path else self._top
                 try:
                     with (
-                        Closing(open_directory(top, path, identity, self._closed)) as opened,
+                        Closing(open_directory(top, path, identity, self._opener)) as opened,
                         os.scandir(opened) as rows,
                     ):
                         for entry in rows:
@@ -155,7 +155,7 @@ class Walk:
                     self._miss(where, error)
 
     def _identify(self, entry: os.DirEntry[str]) -> tuple[int, int] | None:
-        if self._closed is None:
+        if self._opener is None:
             return None
         status = entry.stat(follow_symlinks=False)
         return status.st_dev, status.st_ino
@@ -173,10 +173,10 @@ class Walk:
 
 
 def walk(
-    root: str, unseen: list[tuple[str, str]], deadline: float = float("inf"), closed: Closed | None = None
+    root: str, unseen: list[tuple[str, str]], deadline: float = float("inf"), opener: Opener | None = None
 ) -> Iterator[Row]:
     """Yield path and status of everything below a directory; add to `unseen` what could not be looked at."""
-    found = Walk(root, seconds=deadline - time.monotonic(), closed=closed)
+    found = Walk(root, seconds=deadline - time.monotonic(), opener=opener)
     for path, entry in found.entries():
         try:
             yield path, entry.stat(follow_symlinks=False)

@@ -156,7 +156,7 @@ class _Removal:
 
     def _read_everything(self) -> None:
         """Open directories that the agent closed with chmod, and note what cannot be read."""
-        for _ in trees.walk(self._copy.path, self._unread, closed=trees.Closed(0.0)):
+        for _ in trees.walk(self._copy.path, self._unread, opener=trees.Opener(0.0)):
             pass
         for path, why in self._unread[:1]:
             more = f" and {len(self._unread) - 1} more" if len(self._unread) > 1 else ""

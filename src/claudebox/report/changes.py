@@ -97,12 +97,12 @@ class Places(Value):
 def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Report:
     """Find everything that changed, until the time is up."""
     deadline = time.monotonic() + budget
-    closed = trees.Closed(beginning.moment.since(), places.reopened)
-    before, after = look_at_end(beginning, (places.git_dir, *places.standing), deadline, closed, places.snapshot)
+    opener = trees.Opener(beginning.moment.since(), places.reopened)
+    before, after = look_at_end(beginning, (places.git_dir, *places.standing), deadline, opener, places.snapshot)
     rows = find_changes(before, after)
     account = _Account(places, rows, after)
     changes = [*account.list_changes(deadline + _SORTING)]
-    for path, mode in closed.opened:
+    for path, mode in opener.opened:
         changes.append(ChangedPath(Kind("closed", why=f"had mode {mode:04o}"), path or ".", "changed in mode"))
     changes += account.list_gone()
     files = (f"{account.workdir}/{row.path}" for row in rows if row.after is not None and row.after.kind == "f")

@@ -87,7 +87,7 @@ def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
 
 def left_behind(directory: str, since: float, unseen: Unseen, deadline: float) -> Iterator[str]:
     """Yield the files below a directory that changed since then."""
-    for path, status in trees.walk(directory, unseen, deadline, trees.Closed(0.0)):
+    for path, status in trees.walk(directory, unseen, deadline, trees.Opener(0.0)):
         if status.st_mode & trees.KIND == trees.IS_FILE and status.st_ctime >= since:
             yield path
 

@@ -126,7 +126,7 @@ def measure(directory: str, deadline: float) -> Iterator[Usage]:
         except OSError:
             continue
         if rows[0].st_mode & trees.KIND == trees.IS_DIRECTORY:
-            rows += (status for _, status in trees.walk(path, [], deadline, trees.Closed(0.0)))
+            rows += (status for _, status in trees.walk(path, [], deadline, trees.Opener(0.0)))
         used = max(max(status.st_mtime, status.st_atime) for status in rows)
         yield Usage(name, sum(status.st_blocks * 512 for status in rows), used)
 

@@ -97,7 +97,7 @@ def _file_time_by_name(root: str) -> float:
 
 
 def look_at_end(
-    beginning: Beginning, skipped: Iterable[str], deadline: float, closed: trees.Closed, snapshot: tuple[str, str]
+    beginning: Beginning, skipped: Iterable[str], deadline: float, opener: trees.Opener, snapshot: tuple[str, str]
 ) -> tuple[Snapshot, Snapshot]:
     """Return the start and the end of a session in a directory.
 
@@ -106,7 +106,7 @@ def look_at_end(
     """
     if snapshot[1]:
         try:
-            if kept := _keep_end(beginning, skipped, deadline, closed, *snapshot):
+            if kept := _keep_end(beginning, skipped, deadline, opener, *snapshot):
                 return kept
         except (OSError, ClaudeboxError) as error:
             why = error.message if isinstance(error, ClaudeboxError) else error.strerror or str(error)
@@ -114,12 +114,12 @@ def look_at_end(
     unlisted = {".": LeftOut("time", trees.OUT_OF_TIME)}
     start = beginning.listing or Snapshot(beginning.root, int(beginning.moment.since() * 1e9), {}, unlisted)
     scan = Scan(beginning.root, None, start, skipped=skipped)
-    scan.deadline, scan.closed, scan.identity = deadline, closed, beginning.identity
+    scan.deadline, scan.opener, scan.identity = deadline, opener, beginning.identity
     return start, scan.run()
 
 
 def _keep_end(
-    beginning: Beginning, skipped: Iterable[str], deadline: float, closed: trees.Closed, directory: str, session: str
+    beginning: Beginning, skipped: Iterable[str], deadline: float, opener: trees.Opener, directory: str, session: str
 ) -> tuple[Snapshot, Snapshot] | None:
     from claudebox.undo import refs as undo_refs
     from claudebox.undo.store import DATABASE, SnapshotStore
@@ -133,7 +133,7 @@ def _keep_end(
             return None
         skipped = {*skipped, *find_skipped(start, directory)}
         scan = Scan(beginning.root, store, start, most=start.most, names=start.excluded, skipped=skipped)
-        scan.deadline, scan.closed, scan.identity = deadline, closed, beginning.identity
+        scan.deadline, scan.opener, scan.identity = deadline, opener, beginning.identity
         refs = undo_refs.read_present(start, store.keep_bytes)
         end = scan.run(refs, patience=max(0.0, deadline - time.monotonic()) + _READING)
         if "." in end.left_out and end.left_out["."].text == LOST:

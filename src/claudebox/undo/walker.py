@@ -66,7 +66,7 @@ class Scan:
         """`known` is an earlier snapshot, `names` are excluded names and patterns, `skipped` paths are left out."""
         self._root, self._store, self._most = root, store, most
         self.deadline = float("inf")
-        self.closed: trees.Closed | None = None  # opens directories that deny us reading
+        self.opener: trees.Opener | None = None  # opens directories that deny us reading
         self.identity: tuple[int, int] | None = None  # device and inode that the root must have
         self.told: Callable[[int, int], None] | None = None  # called every second: files read, of how many
         self._known = known.folders if known is not None else {}
@@ -114,11 +114,11 @@ class Scan:
                         self._most, tuple(sorted(self._names)))  # fmt: skip
 
     def _look_at_names(self) -> None:
-        if self.closed is not None and os.path.lexists(self._root) and not os.access(self._root, os.R_OK | os.X_OK):
+        if self.opener is not None and os.path.lexists(self._root) and not os.access(self._root, os.R_OK | os.X_OK):
             known = self._known.get("")
             inode = known.own[-1] if known is not None else os.lstat(self._root).st_ino
-            self.closed.open(None, self._root, self.identity or (None, inode))
-            self.closed.opened[:] = [("", mode) for _, mode in self.closed.opened]
+            self.opener.open(None, self._root, self.identity or (None, inode))
+            self.opener.opened[:] = [("", mode) for _, mode in self.opener.opened]
         try:
             self._top = open_known(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, self.identity)
         except OSError as error:
@@ -135,8 +135,8 @@ class Scan:
             if self._top >= 0:
                 self._walk(later)
         finally:
-            if self.closed is not None:
-                self.closed.close()
+            if self.opener is not None:
+                self.opener.close()
             if self._top >= 0:
                 os.close(self._top)
             self._top = -1
@@ -172,7 +172,7 @@ class Scan:
             os.close(directory)
 
     def _open_directory(self, path: str, identity: tuple[int, int]) -> int:
-        return trees.open_directory(self._top, path, identity, self.closed)
+        return trees.open_directory(self._top, path, identity, self.opener)
 
     def _list(self, directory: int, path: str, *, kept: bool) -> list[Place]:
         names: list[str] = []
