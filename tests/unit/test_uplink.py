@@ -105,12 +105,14 @@ def test_what_is_barred_already_is_not_barred_again():
         addresses.parse_prefix(text)
         for text in ("192.168.7.0/24", "203.0.113.0/24", "203.0.113.5/32", "fe80::/64", "2a00::/64")
     }
-    assert [addresses.show(prefix) for prefix in addresses.wanting(found, set(), RANGES)] == [
+    assert [addresses.show(prefix) for prefix in nftables.find_unbarred(found, set(), RANGES, own=False)] == [
         "203.0.113.0/24",
         "2a00::/64",
     ]
     assert (
-        addresses.wanting(found, {addresses.parse_prefix("203.0.0.0/8"), addresses.parse_prefix("2a00::/32")}, RANGES)
+        nftables.find_unbarred(
+            found, {addresses.parse_prefix("203.0.0.0/8"), addresses.parse_prefix("2a00::/32")}, RANGES, own=False
+        )
         == []
     )
 
@@ -120,8 +122,8 @@ def test_addresses_of_the_host_are_barred_in_front_of_what_is_opened():
     opened = closed_ranges((AddressRequest("192.168.7.0/24", 0, "x"), AddressRequest("fd77::/64", 443, "x")))
     found = {addresses.parse_prefix(text) for text in ("192.168.7.2/32", "fd77::2/128", "fd88::2/128", "127.0.0.1/32")}
 
-    assert addresses.wanting(found, set(), RANGES, own=True) == []
-    own = addresses.wanting(found, set(), opened, own=True)
+    assert nftables.find_unbarred(found, set(), RANGES, own=True) == []
+    own = nftables.find_unbarred(found, set(), opened, own=True)
     assert [addresses.show(prefix) for prefix in own] == ["192.168.7.2/32", "fd77::2/128"]
 
 

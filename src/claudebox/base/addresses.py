@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from claudebox.base.syscalls import socket
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from claudebox.network.records import Ranges
-
-
 NAT64 = "64:ff9b::/96"  # carries an IPv4 address in its last four bytes
 Prefix = tuple[bytes, int]  # packed address and length; four bytes are IPv4, sixteen are IPv6
 # A route without a gateway that is wider than this is a VPN's way to the internet, and not a neighbourhood.
@@ -62,22 +57,6 @@ def embedded(prefix: Prefix) -> Prefix:
 def neighbourhood(prefix: Prefix) -> bool:
     """Return whether a prefix that the host reaches without a gateway is small enough to be its neighbourhood."""
     return prefix[1] >= _SHORTEST[len(prefix[0])]
-
-
-def wanting(found: set[Prefix], known: set[Prefix], ranges: Ranges, *, own: bool = False) -> list[Prefix]:
-    """Return the prefixes found that neither the plan nor a known one bars yet, shortest first.
-
-    The host's own addresses are barred in front of what a user has opened, the others behind that.
-    """
-    fixed = [parse_prefix(row.prefix) for row in ranges.barred if row.always or not own or not ranges.opened]
-    opened = [parse_prefix(text) for text in (*ranges.open6, *(row.prefix for row in ranges.opened if own))]
-    kept: list[Prefix] = []
-    for prefix in sorted(found, key=lambda prefix: (len(prefix[0]), prefix[1], prefix[0])):
-        if len(prefix[0]) == 16 and not any(covers(one, prefix) or covers(prefix, one) for one in opened):
-            continue
-        if not any(covers(one, prefix) for one in (*fixed, *known, *kept)):
-            kept.append(prefix)
-    return kept
 
 
 def read_port(text: str) -> int:

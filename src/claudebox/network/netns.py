@@ -224,7 +224,7 @@ class AddressWatch:
         surroundings = netlink.surroundings(messages)
         self._own |= surroundings[0]
         for chain, found in zip(self._known, surroundings, strict=True):
-            new = addresses.wanting(found, self._known[chain], self._ranges, own=chain == nftables.MACHINE)
+            new = nftables.find_unbarred(found, self._known[chain], self._ranges, own=chain == nftables.MACHINE)
             self._known[chain].update(new)
             rules += nftables.machine(new, self._families, chain)
         return rules

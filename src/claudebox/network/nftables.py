@@ -148,6 +148,23 @@ def recording(families: Iterable[int]) -> Iterator[Rule]:
             yield Rule(family, REFUSE, (*_protocol(protocol), *key, keep))
 
 
+def find_unbarred(found: set[Prefix], known: set[Prefix], ranges: Ranges, *, own: bool) -> list[Prefix]:
+    """Return the prefixes found that neither the plan nor a known one bars yet, shortest first.
+
+    The host's own addresses are barred in front of what a user has opened, the others behind that.
+    """
+    fixed = [addresses.parse_prefix(row.prefix) for row in ranges.barred if row.always or not own or not ranges.opened]
+    opened = [addresses.parse_prefix(text) for text in (*ranges.open6, *(row.prefix for row in ranges.opened if own))]
+    kept: list[Prefix] = []
+    for prefix in sorted(found, key=lambda prefix: (len(prefix[0]), prefix[1], prefix[0])):
+        inside = any(addresses.covers(one, prefix) or addresses.covers(prefix, one) for one in opened)
+        if len(prefix[0]) == 16 and not inside:
+            continue
+        if not any(addresses.covers(one, prefix) for one in (*fixed, *known, *kept)):
+            kept.append(prefix)
+    return kept
+
+
 # Putting rules in force.
 
 
