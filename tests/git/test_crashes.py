@@ -270,10 +270,10 @@ import fcntl, os, sys, time
 source, path = sys.argv[1:]
 sys.path.insert(0, source)
 from claudebox.git.sandbox import Limits, Tools
-from claudebox.git.sides import real_side
+from claudebox.git.sides import host_side
 from claudebox.git.state import Private
 with Private(path) as private:
-    side = real_side(Tools("/usr/bin/bwrap"), path, private.layout(), Limits(), "s1", private.lock)
+    side = host_side(Tools("/usr/bin/bwrap"), path, private.state().layout, Limits(), "s1", private.lock)
     side.box.begin("true")
     side.box.wait()
     side.box.begin("sleep", "600")

@@ -249,15 +249,15 @@ _BRANCH = "ref: refs/heads/"
 class Worktrees:
     """The agent's worktrees in the project."""
 
-    def __init__(self, path: str, layout: Layout, agent: Side, real: Side) -> None:
-        self._path, self._layout, self._agent, self._real = path, layout, agent, real
+    def __init__(self, path: str, layout: Layout, agent: Side, host: Side) -> None:
+        self._path, self._layout, self._agent, self._host = path, layout, agent, host
         self.problem = ""  # why the last one could not move
         self.reached: dict[str, str] = {}  # git directories of the host that the agent can work in, and their HEADs
         for name in _names(f"{path}/own/worktrees"):
             entry, target = f"{path}/own/worktrees/{name}", f"{layout.common}/worktrees/{name}"
             same = _is_same(target, os.path.dirname(_line(f"{entry}/gitdir")))
             head = _line(f"{target}/HEAD")
-            is_read = real.is_id(head) or (head.startswith(_BRANCH) and head != REFTABLE_HEAD)
+            is_read = host.is_id(head) or (head.startswith(_BRANCH) and head != REFTABLE_HEAD)
             if same and is_read and target != layout.git_dir and not os.path.lexists(f"{entry}/locked"):
                 self.reached[target] = head
 
@@ -267,7 +267,7 @@ class Worktrees:
         `taken` are branches that other checkouts of the host have. A worktree with gitlinks waits until no agent runs
         (`final`): git of the host enters them.
         """
-        layout, real = self._layout, self._real
+        layout, host = self._layout, self._host
         clear_unfinished(layout.common, os.path.basename(self._path))
         for name in _names(f"{self._path}/own/worktrees"):
             entry, target = f"{self._path}/own/worktrees/{name}", f"{layout.common}/worktrees/{name}"
@@ -275,13 +275,13 @@ class Worktrees:
             if os.path.lexists(target) and target not in self.reached:
                 continue  # the checkout of the session itself, or one that is out of its reach
             before = self.reached.get(target, "")
-            mine = [move for move in moves if f"ref: {move.name}" == before]
-            if before == head and not mine:
+            own_moves = [move for move in moves if f"ref: {move.name}" == before]
+            if before == head and not own_moves:
                 continue
-            refs = real.refs | {move.name: move.new for move in mine}
-            problem = _why_not(name, where, target, layout) or _why_not_head(head, real, refs, taken)
+            refs = host.refs | {move.name: move.new for move in own_moves}
+            problem = _why_not(name, where, target, layout) or _why_not_head(head, host, refs, taken)
             commit = refs.get(head.removeprefix("ref: "), head)
-            raw = b"" if problem else real.box.ask("ls-tree", "-r", "-z", commit)
+            raw = b"" if problem else host.box.ask("ls-tree", "-r", "-z", commit)
             links = sides.links_of_tree(raw or b"")
             if links and not final:
                 self.problem = "it has a submodule, which comes back at the end of the session"
@@ -291,14 +291,14 @@ class Worktrees:
             if raw is None or closed:
                 problem = "has a submodule that cannot be examined, and does not come back"
             if not problem and before:
-                old = real.refs.get(before.removeprefix("ref: "), before)
+                old = host.refs.get(before.removeprefix("ref: "), before)
                 problem, _ = checkout.move_together(
-                    target, (old, commit), (before, head if head != before else ""), mine
+                    target, (old, commit), (before, head if head != before else ""), own_moves
                 )
                 problem = problem and f"stays as it is: {problem}"
             elif not problem:
                 try:
-                    _register(layout.common, os.path.basename(self._path), name, where, head, real)
+                    _register(layout.common, os.path.basename(self._path), name, where, head, host)
                 except (GitError, OSError) as error:
                     problem = f"does not come back: {error}"
             if problem:
@@ -336,23 +336,23 @@ def _why_not(name: str, where: str, target: str, layout: Layout) -> str:
     return ""
 
 
-def _why_not_head(head: str, real: Side, refs: dict[str, str], taken: frozenset[str]) -> str:
+def _why_not_head(head: str, host: Side, refs: dict[str, str], taken: frozenset[str]) -> str:
     if head.startswith(_BRANCH):
         name = head.removeprefix("ref: ")
         if name in taken:
             return f"has {shorten(name, 80)} checked out, and so has another checkout"
         return "" if refs.get(name) else f"has {shorten(name, 80)}, which did not come back"
-    return "" if real.is_id(head) and not real.lacks((head,)) else "has a commit that is on no branch"
+    return "" if host.is_id(head) and not host.lacks((head,)) else "has a commit that is on no branch"
 
 
-def _register(common: str, owner: str, name: str, where: str, head: str, real: Side) -> None:
+def _register(common: str, owner: str, name: str, where: str, head: str, host: Side) -> None:
     """Register a worktree with an index as if just checked out: edited files show as changed."""
     built, target = f"{common}/{_BUILD}/{owner}-{name}", f"{common}/worktrees/{name}"
     git_private.remove(built)
     os.makedirs(built)
     try:
         _write_files(built, commondir="../..\n", gitdir=f"{where}/.git\n", HEAD=f"{head}\n")
-        real.box.git("--git-dir", built, "read-tree", "HEAD")
+        host.box.git("--git-dir", built, "read-tree", "HEAD")
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.rename(built, target)
     finally:

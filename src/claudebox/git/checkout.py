@@ -119,51 +119,53 @@ class Checkout:
         private: Private,
         layout: Layout,
         agent: Side,
-        real: Side,
+        host: Side,
         writer: Callable[[], Side],
         *,
         outward: bool = True,
     ) -> None:
         self._private, self._layout = private, layout
-        self._agent, self._real = agent, real
+        self._agent, self._host = agent, host
         self._writer = writer  # opens the agent's repository to be written
         self._outward = outward
         self.head = ""  # the new HEAD of the host, if it changed
         self.notes: list[str] = []
         self.is_settled = False
         self._problem = ""  # of the agent's index
-        self.tree = self._base = self._host = ""  # of the agent's index, the common one, the host's
+        self._agent_tree = self._base_tree = self._host_tree = ""  # of the agent's index, the common one, the host's
 
     def read(self) -> None:
         """Write the indexes of both sides, and the common one, as trees."""
         self._agent.box.begin("sh", "-c", _AGENT_TREE)
-        status = self._real.box.script(_TREES)
-        rows = self._real.box.output().decode().split("\n")
-        self._base, self._host = ("", "") if status else (row if self._real.is_id(row) else "" for row in rows[:2])
-        if not self._host and rows[2:3] == ["1"]:  # a conflict that the agent was handed, and may have resolved
-            self._base = self._host = _CONFLICTED
+        status = self._host.box.script(_TREES)
+        rows = self._host.box.output().decode().split("\n")
+        self._base_tree, self._host_tree = (
+            ("", "") if status else (row if self._host.is_id(row) else "" for row in rows[:2])
+        )
+        if not self._host_tree and rows[2:3] == ["1"]:  # a conflict that the agent was handed, and may have resolved
+            self._base_tree = self._host_tree = _CONFLICTED
         tree = "" if self._agent.box.wait() else self._agent.box.output().decode("ascii", "replace").strip()
         commit = self._agent.head()[1]
         if not self._agent.is_id(tree) and commit:  # what is staged stays inside
             self._problem = "the index inside holds a conflict, or cannot be read (`git reset` there makes it anew)"
             tree = (self._agent.box.ask("rev-parse", "-q", "--verify", f"{commit}^{{tree}}") or b"").decode().strip()
-        self.tree = tree if self._agent.is_id(tree) else ""
+        self._agent_tree = tree if self._agent.is_id(tree) else ""
 
     def needed_objects(self) -> set[str]:
         """Return the objects that the agent's index or detached HEAD need, and that no branch leads to."""
         head, commit = self._agent.head()
-        found = {commit} if commit and head == commit and commit not in self._real.refs.values() else set()
-        return found | ({self.tree} - {"", self._base, self._host})
+        found = {commit} if commit and head == commit and commit not in self._host.refs.values() else set()
+        return found | ({self._agent_tree} - {"", self._base_tree, self._host_tree})
 
     def read_changes(self) -> dict[bytes, str]:
         """Return paths and modes of what the agent has staged, once its objects have come."""
-        if not self.tree or self.tree == self._base:
+        if not self._agent_tree or self._agent_tree == self._base_tree:
             return {}
-        known = self._base if self._base.isalnum() else self._real.head()[1] or self._real.empty_tree
-        words = ("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", known, self.tree)
-        raw = self._real.box.ask(*words)
+        known = self._base_tree if self._base_tree.isalnum() else self._host.head()[1] or self._host.empty_tree
+        words = ("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", known, self._agent_tree)
+        raw = self._host.box.ask(*words)
         if raw is None:
-            self.tree = ""  # its objects did not come
+            self._agent_tree = ""  # its objects did not come
         return {path: row.mode for path, row in (parse_changes(raw or b"") or {}).items()}
 
     def settle(self, outbound: list[Move], inbound: list[Move], refused: frozenset[bytes]) -> str:
@@ -173,23 +175,23 @@ class Checkout:
         of the host must not get.
         """
         reason = "they hold what cannot come back" if refused else self._find_obstacle()
-        (mine, commit), (theirs, their_commit) = self._agent.head(), self._real.head()
-        ends = [move.new for move in inbound] or [commit], [move.new for move in outbound] or [their_commit]
-        if reason or (mine == theirs and ends[0] != ends[1]):
+        (agent_head, commit), (host_head, host_commit) = self._agent.head(), self._host.head()
+        ends = [move.new for move in inbound] or [commit], [move.new for move in outbound] or [host_commit]
+        if reason or (agent_head == host_head and ends[0] != ends[1]):
             return reason  # the branch diverged: each side keeps its index
         head, inside, before = "", "", self._private.read_head()
-        if mine != theirs and mine == before:
+        if agent_head != host_head and agent_head == before:
             if outbound:
                 return "you have switched to a branch that moved inside"
-            inside = theirs
-        elif theirs not in (mine, before):
+            inside = host_head
+        elif host_head not in (agent_head, before):
             return "HEAD moved on both sides"
-        elif mine != theirs and self._outward:
-            reason = self._object_to(mine, commit)
-            head = mine
-        reason = reason or self._move_out(theirs, head, outbound) or self._move_in(inside, inbound)
-        if not reason and self._agent.head() == self._real.head():
-            self._private.write_head(self._real.head()[0])
+        elif agent_head != host_head and self._outward:
+            reason = self._object_to(agent_head, commit)
+            head = agent_head
+        reason = reason or self._move_out(host_head, head, outbound) or self._move_in(inside, inbound)
+        if not reason and self._agent.head() == self._host.head():
+            self._private.write_head(self._host.head()[0])
             self.notes += git_private.put_operation_aside(self._private, self._layout)
             self.is_settled = not self._problem
             self.notes += [self._problem] if self._problem else []
@@ -204,18 +206,18 @@ class Checkout:
         if ongoing:
             return f"a {ongoing} is under way in your repository"
         if not self._agent.head()[0]:
-            head = self._real.head()[0]
+            head = self._host.head()[0]
             return f"HEAD inside names no branch and no commit: write `{head}` into `.git/HEAD` there"
-        if not self.tree:
+        if not self._agent_tree:
             return self._problem or "the index inside did not come back"
-        return "" if self._host else "your index holds a conflict, or cannot be read"
+        return "" if self._host_tree else "your index holds a conflict, or cannot be read"
 
     def _object_to(self, head: str, commit: str) -> str:
         """Return why the host cannot have this HEAD."""
         if not head.startswith("ref: "):
-            lacking = self._layout.only or not commit or self._real.lacks([commit])
+            lacking = self._layout.only or not commit or self._host.lacks([commit])
             return "the commit of HEAD inside did not come back" if lacking else ""
-        name, refs = head[5:], self._real.refs
+        name, refs = head[5:], self._host.refs
         if name in refs:
             reason = objection(name)
         else:  # the next commit would make it
@@ -224,16 +226,16 @@ class Checkout:
             return f"HEAD inside is `{name}`{f': {reason}' if reason else ', which did not come back'}"
         return ""
 
-    def _move_out(self, theirs: str, head: str, moves: list[Move]) -> str:
-        if not head and not moves and (self.tree == self._base or not self._outward):
+    def _move_out(self, host_head: str, head: str, moves: list[Move]) -> str:
+        if not head and not moves and (self._agent_tree == self._base_tree or not self._outward):
             return ""
         for _ in range(_ATTEMPTS):
-            same, trees = self._host == self._base, (self._base, self.tree)
+            same, trees = self._host_tree == self._base_tree, (self._base_tree, self._agent_tree)
             common = "host" if same else "agent"
-            reason, changed = self.move_together(self._layout.git_dir, trees, (theirs, head), moves, common)
+            reason, changed = self.move_together(self._layout.git_dir, trees, (host_head, head), moves, common)
             if not reason:
-                self.head, self._base = head, self.tree
-                self._host = self.tree if same else self._host
+                self.head, self._base_tree = head, self._agent_tree
+                self._host_tree = self._agent_tree if same else self._host_tree
                 return ""
             if not changed:
                 return reason
@@ -247,11 +249,11 @@ class Checkout:
 
         Return why not, and whether somebody else changed it meanwhile.
         """
-        box, owner = self._real.box, f"claudebox {os.path.basename(self._private.path)}"
-        data = render_updates(moves, len(self._real.empty_tree))
+        box, owner = self._host.box, f"claudebox {os.path.basename(self._private.path)}"
+        data = render_updates(moves, len(self._host.empty_tree))
         names = (text.removeprefix(f"ref: {HEADS}") for text in heads)
         why = "checkout: moving from {} to {}".format(*names) if heads[1] else "claudebox"
-        words = (*(tree or self._real.empty_tree for tree in trees), *heads, why, common, owner)
+        words = (*(tree or self._host.empty_tree for tree in trees), *heads, why, common, owner)
         limit = time.monotonic() + _LOCK_TIMEOUT
         while True:
             status = box.run("env", f"GIT_DIR={git_dir}", "sh", "-c", _SETTLE, "sh", *words, data=data)
@@ -260,7 +262,7 @@ class Checkout:
             time.sleep(_LOCK_POLL)
         if status in (0, _PARTLY):
             for move in moves if not status else ():
-                self._real.put(move)
+                self._host.put(move)
             return "", False
         if status == _CONFLICT:
             return "staged on both sides, yours stays", False
@@ -270,7 +272,7 @@ class Checkout:
 
     def _move_in(self, head: str, moves: list[Move]) -> str:
         """Apply what the host has staged to the agent's index, and move HEAD and branches there."""
-        if self._host == self._base and not head and not moves:
+        if self._host_tree == self._base_tree and not head and not moves:
             return ""
         if head.startswith("ref: ") and objection(head[5:]):
             return f"HEAD is `{head[5:]}` there"

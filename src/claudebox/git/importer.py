@@ -1,8 +1,8 @@
-"""Bring what the agent did in its own git directory back to the real repository, as checked data (GIT-03).
+"""Bring what the agent did in its own git directory back to the host's repository, as checked data (GIT-03).
 
-Two sandboxes: in one the agent's repository is read, and a pack and text come out; in the other `git receive-pack`
-takes the pack into the real repository, with quarantine, fsck and compare-and-swap, and nothing of the repository's own
-configuration or hooks in force. Branches and new tags only. What the host did meanwhile goes the other way.
+In one sandbox the agent's repository is read, and a pack and text come out; in another `git receive-pack` takes the
+pack into the host's repository, with quarantine, fsck and compare-and-swap, and none of its configuration and hooks
+in force. Only branches and new tags come back. What the host did meanwhile goes the other way.
 """
 
 from __future__ import annotations
@@ -25,9 +25,20 @@ from claudebox.git.adoption import Worktrees
 from claudebox.git.checkout import Checkout
 from claudebox.git.disarm import disarm_paths
 from claudebox.git.private import Copier
-from claudebox.git.refs import HEADS, HEX, TAGS, Move, find_hidden, put, remote_names, render_updates, shorten_ref
+from claudebox.git.refs import (
+    HEADS,
+    HEX,
+    TAGS,
+    Merged,
+    Move,
+    find_hidden,
+    put,
+    remote_names,
+    render_updates,
+    shorten_ref,
+)
 from claudebox.git.sandbox import GitError, Limits, Tools
-from claudebox.git.sides import own_side, own_side_writable, real_side
+from claudebox.git.sides import agent_side, agent_side_writable, host_side
 from claudebox.git.state import Private, read_layout, stamp
 from claudebox.host import bubblewrap, programs
 from claudebox.plan import seccomp
@@ -49,7 +60,7 @@ class ImportResult(Value):
     renamed: tuple[tuple[str, str], ...] = ()  # diverged branches: name, and the name they arrived under
     refused: tuple[tuple[str, str], ...] = ()  # refs that stay inside, and why
     followed: tuple[Move, ...] = ()  # what the host did, written inside
-    head: str = ""  # the new HEAD of the real repository, if it changed
+    head: str = ""  # the new HEAD of the host's repository, if it changed
     notes: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()  # pipes and the like that were in the agent's git directory
     obeyed: tuple[str, ...] = ()  # what is said about refs that change what tools of the host obey
@@ -89,7 +100,7 @@ def trusted_values(refs: dict[str, str]) -> set[str]:
 
 
 def find_obeyed(
-    agent: Side, layout: Layout, changed: Mapping[str, Changed], new: dict[str, str], real: Side
+    agent: Side, layout: Layout, changed: Mapping[str, Changed], new: dict[str, str], host: Side
 ) -> ObeyedPaths:
     """Return what refs change that the agent moved, given the paths that each changes and its new value."""
     by_git: dict[str, str] = {}
@@ -98,21 +109,21 @@ def find_obeyed(
     others = [name.encode() for name, _, _ in tables_paths.PROTECTED]
     for name, rows in changed.items():
         hit = _find_hit(rows or (), obeyed)
-        if hit and not _is_theirs(agent, layout, new[name], trusted_values(real.refs), hit):
+        if hit and not _is_theirs(agent, layout, new[name], trusted_values(host.refs), hit):
             by_git[name] = hit
         paths = tuple(os.fsdecode(path) for path in rows or () if _is_in(path.lower(), others))
         by_others.update({name: paths} if paths and name not in by_git else {})
     return ObeyedPaths(by_git, by_others)
 
 
-def find_checked_out(agent: Side, real: Side, layout: Layout, staged: Iterable[bytes]) -> frozenset[bytes]:
+def find_checked_out(agent: Side, host: Side, layout: Layout, staged: Iterable[bytes]) -> frozenset[bytes]:
     """Return paths that git of the host would obey if HEAD and index of the agent came back."""
     obeyed = [os.fsencode(path).lower() for path in layout.obeyed]
     rows = frozenset(path for path in staged if obeyed and _find_hit([path], obeyed))
-    (mine, commit), (theirs, before) = agent.head(), real.head()
-    if obeyed and not rows and mine != theirs and commit and commit not in trusted_values(real.refs):
+    (agent_head, commit), (host_head, before) = agent.head(), host.head()
+    if obeyed and not rows and agent_head != host_head and commit and commit not in trusted_values(host.refs):
         changed = sides.changed_paths(agent, [Move("HEAD", before, commit)], "")
-        found = find_obeyed(agent, layout, changed, {"HEAD": commit}, real)
+        found = find_obeyed(agent, layout, changed, {"HEAD": commit}, host)
         return frozenset(map(os.fsencode, found.by_git.values()))
     return rows
 
@@ -264,6 +275,9 @@ class _Import:
         self._notes: list[str] = []
         self._named: list[str] = []
         self._obeyed: dict[str, str] = {}  # refs that change what git of the host obeys, and a path of that
+        self._agent: Side
+        self._host: Side
+        self._checkout: Checkout
 
     def run(self) -> ImportResult:
         """Run the import."""
@@ -272,116 +286,126 @@ class _Import:
         seen, looked = stamp(f"{private.path}/own", layout.checkout), time.monotonic()
         try:
             with (
-                own_side(self._tools, private.path, layout, self._limits) as agent,
-                real_side(self._tools, private.path, layout, self._limits, self._session, private.lock) as real,
+                agent_side(self._tools, private.path, layout, self._limits) as agent,
+                host_side(self._tools, private.path, layout, self._limits, self._session, private.lock) as host,
             ):
+                self._agent, self._host = agent, host
                 # A change of the same moment could bear the same time: what is read from here on contains it.
                 time.sleep(max(0.0, looked + _MOMENT - time.monotonic()))
                 agent.begin_refs()
-                real.begin_refs()
+                host.begin_refs()
                 agent.read_refs()
-                real.read_refs()
-                checkout = Checkout(private, layout, agent, real, self._writer, outward=self._outward)
-                settled = self._sync(agent, real, checkout)
+                host.read_refs()
+                self._checkout = Checkout(private, layout, agent, host, self._writer, outward=self._outward)
+                settled = self._sync()
                 moved = tuple(move.replace(commits=_count(agent, move)) for move in self._moved)
         except GitError as error:
             raise ClaudeboxError(f"`{layout.common}`: {error}") from None
         private.update(seen=seen if settled else "")
         refused = tuple(self._refused.items())
-        notes = (*self._notes, *checkout.notes)
+        notes = (*self._notes, *self._checkout.notes)
         return ImportResult(
-            moved, tuple(self._renamed), refused, tuple(self._followed), checkout.head, notes, removed,
+            moved, tuple(self._renamed), refused, tuple(self._followed), self._checkout.head, notes, removed,
             tuple(self._named),
         )  # fmt: skip
 
-    def _sync(self, agent: Side, real: Side, checkout: Checkout) -> bool:
+    def _sync(self) -> bool:
         """Compare both sides and move what moved; return whether nothing of the agent's is left behind."""
-        layout, private = self._layout, self._private
-        worktrees = Worktrees(private.path, layout, agent, real)
-        elsewhere = git_checkout.other_heads(layout, real.refs, worktrees.reached, real.box)
-        remotes = lambda: remote_names(layout.common, real.refs)  # noqa: E731 - only asked for if a ref is new
-        hidden = find_hidden(layout.work_tree, layout.git_dir) if layout.only else ().__contains__
-        theirs = {name: value for name, value in real.refs.items() if not hidden(name)}
-        merged = git_refs.merge_refs(
-            agent.refs, theirs, self._state.refs(), agent.contains, elsewhere, remotes, layout.only
-        )
-        if not self._outward:
-            merged = merged.replace(outbound=(), diverged=(), refused=())
+        agent, host, checkout, private = self._agent, self._host, self._checkout, self._private
+        worktrees = Worktrees(private.path, self._layout, agent, host)
+        elsewhere = git_checkout.other_heads(self._layout, host.refs, worktrees.reached, host.box)
+        merged = self._merge(elsewhere)
         base = merged.agreed
         self._refused.update(merged.refused)
         checkout.read()
-        outbound, diverged = self._admit(agent, real, merged.outbound), self._admit(agent, real, merged.diverged)
+        outbound, diverged = self._admit(merged.outbound), self._admit(merged.diverged)
         diverged += [move for move in outbound if move.name in self._obeyed]
         outbound = [move for move in outbound if move.name not in self._obeyed]
-        renamed = self._under_other_names(diverged, real.refs, outbound)
+        renamed = self._under_other_names(diverged, outbound)
         private.update(base=git_state.render_refs(base))
-        # A branch that is checked out moves with its index, or not at all.
-        here = [move for move in outbound if f"ref: {move.name}" == real.head()[0]]
+
+        # A branch that is checked out, here or in a worktree, moves with its index or not at all; its objects go ahead.
+        here = [move for move in outbound if f"ref: {move.name}" == host.head()[0]]
         there = [move for move in outbound if move not in here and f"ref: {move.name}" in worktrees.reached.values()]
         free = [move for move in outbound if move not in (*here, *there)]
         carried = {move.new for move in (*here, *there) if move.new}
         carried |= checkout.needed_objects() if self._outward else set()
-        answers = sides.send(agent, real, [*free, *renamed], carried)
+        answers = sides.send(agent, host, [*free, *renamed], carried)
         self._refused.update((name, reason) for name, reason in answers.items() if reason and name.startswith("refs/"))
         for move in (*free, *renamed):
             if not answers[move.name]:
-                real.put(move)
+                host.put(move)
         self._moved += [move for move in free if not answers[move.name]]
         if outbound and os.path.lexists(f"{private.path}/own/lfs/objects"):
             self._bring_large_files()
+
         inbound = [move for move in merged.inbound if f"ref: {move.name}" == agent.head()[0]]
         if len(inbound) < len(merged.inbound):
-            self._follow(agent, [move for move in merged.inbound if move not in inbound])
-        reason = self._settle(agent, real, checkout, here, inbound)
+            self._follow([move for move in merged.inbound if move not in inbound])
+        reason = self._settle(here, inbound)
         self._refused.update((move.name, answers[move.new]) for move in (*here, *there) if answers.get(move.new))
-        kept = {move: reason for move in here if real.refs.get(move.name, "") != move.new}
-        if self._outward and not layout.only:
+        kept = {move: reason for move in here if host.refs.get(move.name, "") != move.new}
+        if self._outward and not self._layout.only:
             self._notes += worktrees.bring_back(checkout, elsewhere, there, final=self._final)
-            kept |= {move: worktrees.problem for move in there if real.refs.get(move.name, "") != move.new}
+            kept |= {move: worktrees.problem for move in there if host.refs.get(move.name, "") != move.new}
         self._moved += [move for move in (*here, *there) if move not in kept]
         kept = {move: reason for move, reason in kept.items() if move.name not in self._refused}
         if kept and self._final:
-            self._divert(agent, real, kept)
+            self._divert(kept)
         for move in (*self._moved, *self._followed):
             put(base, move)
         private.update(base=git_state.render_refs(base))
-        stays = self._what_stays(agent, real, base) if self._outward else []
+        stays = self._what_stays(base) if self._outward else []
         if self._final:
             self._notes += stays
-        real.drop_carriers()
+        host.drop_carriers()
         settled = checkout.is_settled or bool(diverged) or (bool(kept) and self._final)
         return settled and not self._refused and (self._final or not (stays or kept))  # the end has to say it
 
-    def _settle(self, agent: Side, real: Side, checkout: Checkout, moves: list[Move], inbound: list[Move]) -> str:
+    def _merge(self, elsewhere: frozenset[str]) -> Merged:
+        layout, refs = self._layout, self._host.refs
+        is_hidden = find_hidden(layout.work_tree, layout.git_dir) if layout.only else ().__contains__
+        merged = git_refs.merge_refs(
+            self._agent.refs,
+            {name: value for name, value in refs.items() if not is_hidden(name)},
+            self._state.refs(),
+            self._agent.contains,
+            elsewhere,
+            lambda: remote_names(layout.common, refs),
+            layout.only,
+        )
+        return merged if self._outward else merged.replace(outbound=(), diverged=(), refused=())
+
+    def _settle(self, moves: list[Move], inbound: list[Move]) -> str:
         """Synchronize HEAD, index and the branches that are checked out; return why the host's stay."""
-        staged = checkout.read_changes()
+        staged = self._checkout.read_changes()
         links = frozenset(path for path, mode in staged.items() if mode == sides.GITLINK)
         closed = self._disarm(links) if self._final else links
-        obeyed = find_checked_out(agent, real, self._layout, staged)
+        obeyed = find_checked_out(self._agent, self._host, self._layout, staged)
         self._notes += describe_checkout(obeyed)
-        reason = checkout.settle(moves, inbound, closed | obeyed)
-        self._followed += [move for move in inbound if agent.refs.get(move.name, "") == move.new]
+        reason = self._checkout.settle(moves, inbound, closed | obeyed)
+        self._followed += [move for move in inbound if self._agent.refs.get(move.name, "") == move.new]
         if reason and not closed | obeyed:
             self._notes.append(f"HEAD and index stay as they are: {reason}")
         return reason
 
-    def _divert(self, agent: Side, real: Side, kept: dict[Move, str]) -> None:
+    def _divert(self, kept: dict[Move, str]) -> None:
         """Bring branches under other names whose checkout could not move with them."""
         self._refused.update((move.name, reason) for move, reason in kept.items() if not move.new)
         moves = [move for move in kept if move.new]
-        renamed = self._under_other_names(moves, real.refs, [], {move.name: kept[move] for move in moves})
-        answers = sides.send(agent, real, renamed, set())
+        renamed = self._under_other_names(moves, [], {move.name: kept[move] for move in moves})
+        answers = sides.send(self._agent, self._host, renamed, set())
         self._refused.update((name, reason) for name, reason in answers.items() if reason)
 
-    def _what_stays(self, agent: Side, real: Side, base: dict[str, str]) -> list[str]:
+    def _what_stays(self, base: dict[str, str]) -> list[str]:
         """Return the lines about what stays inside at the end."""
         found = git_private.describe_kept(f"{self._private.path}/own", base)
         if self._layout.ref_format != "files":  # they cannot be carried over by hand: what has them stays as it is
             rows = (side.box.git("for-each-ref", "--format=%(objectname) %(refname)", *git_private.KEPT_REFS)
-                    for side in (agent, real))  # fmt: skip
-            mine, theirs = (set(text.decode("utf-8", "surrogateescape").split("\n")) for text in rows)
+                    for side in (self._agent, self._host))  # fmt: skip
+            agent_rows, host_rows = (set(text.decode("utf-8", "surrogateescape").split("\n")) for text in rows)
             stays = "made inside, where `claudebox --exec -- git stash list` and `git notes` find it"
-            self._refused.update((row.partition(" ")[2], stays) for row in mine - theirs)
+            self._refused.update((row.partition(" ")[2], stays) for row in agent_rows - host_rows)
         if self._layout.module and os.path.lexists(f"{adoption.own_checkout(self._private.path, self._layout)}/.git"):
             remedy = "`git submodule update --init` brings its commits there"
             found.append(f"it is not initialised outside: {remedy}; what is not committed stays inside")
@@ -393,14 +417,14 @@ class _Import:
         except (ClaudeboxError, GitError) as error:
             self._notes.append(error.message if isinstance(error, ClaudeboxError) else str(error))
 
-    def _admit(self, agent: Side, real: Side, moves: Iterable[Move]) -> list[Move]:
+    def _admit(self, moves: Iterable[Move]) -> list[Move]:
         """Return the moves that may come back now; note what they change that git or other tools obey."""
         moves = list(moves)
-        known = trusted_values(real.refs)
+        known = trusted_values(self._host.refs)
         new = [move for move in moves if move.new not in known]
-        paths = sides.changed_paths(agent, new, real.head()[1]) if new else {}
+        paths = sides.changed_paths(self._agent, new, self._host.head()[1]) if new else {}
         self._refused.update((name, "objects of it are missing") for name, rows in paths.items() if rows is None)
-        found = find_obeyed(agent, self._layout, paths, {move.name: move.new for move in new}, real)
+        found = find_obeyed(self._agent, self._layout, paths, {move.name: move.new for move in new}, self._host)
         self._obeyed.update(found.by_git)
         self._named += describe_others(found.by_others)
         tags = (name for name in found.by_git if not name.startswith(HEADS))
@@ -423,18 +447,18 @@ class _Import:
         return closed
 
     def _under_other_names(
-        self, diverged: list[Move], theirs: dict[str, str], outbound: list[Move], why: dict[str, str] | None = None
+        self, diverged: list[Move], outbound: list[Move], why: dict[str, str] | None = None
     ) -> list[Move]:
         """Return the moves by which diverged branches arrive under other names, but for those that are there."""
-        moves = []
+        moves, host_refs = [], self._host.refs
         session = self._session  # sessions in two worktrees may begin in the same second
         if self._layout.git_dir != self._layout.common:
             session += f"-{os.path.basename(self._layout.git_dir)}"
         for move in diverged:
             kind = TAGS if move.name.startswith(TAGS) else HEADS
-            known = next((name for name, value in theirs.items() if value == move.new and name.startswith(kind)), "")
+            known = next((name for name, value in host_refs.items() if value == move.new and name.startswith(kind)), "")
             name = known or f"{kind}claudebox/{session}/{move.name.removeprefix(kind)}"
-            others = {*theirs, *(other.name for other in outbound)} - {name}
+            others = {*host_refs, *(other.name for other in outbound)} - {name}
             if not known and shorten_ref(name) in map(shorten_ref, others):
                 self._refused[move.name] = "yours has moved too, and the name that it would arrive under is taken"
             elif move.name in self._obeyed:
@@ -448,20 +472,20 @@ class _Import:
             else:
                 self._renamed.append((move.name, name))
             if move.name not in self._refused and not known:
-                moves.append(Move(name, theirs.get(name, ""), move.new))
+                moves.append(Move(name, host_refs.get(name, ""), move.new))
         return moves
 
     def _writer(self) -> Side:
-        return own_side_writable(self._tools, self._private.path, self._layout, self._limits)
+        return agent_side_writable(self._tools, self._private.path, self._layout, self._limits)
 
-    def _follow(self, agent: Side, moves: Iterable[Move]) -> None:
+    def _follow(self, moves: Iterable[Move]) -> None:
         """Write inside what the host did, ref by ref: the agent may have moved one since."""
         with self._writer() as side:
             for move in moves:
-                row = render_updates([move], len(agent.empty_tree))
+                row = render_updates([move], len(self._agent.empty_tree))
                 words = ("update-ref", "--no-deref", "-m", "claudebox: host", "--stdin", "-z")
                 if side.box.ask(*words, data=row) is not None:
-                    agent.put(move)
+                    self._agent.put(move)
                     self._followed.append(move)
 
 
@@ -527,14 +551,14 @@ def read_base(path: str, tools: Tools) -> None:
         try:
             if layout.only:  # the user's stash and reflogs, and other agents, stay outside
                 hidden = find_hidden(layout.work_tree, layout.git_dir)
-                with own_side_writable(tools, path, layout, Limits()) as own:
+                with agent_side_writable(tools, path, layout, Limits()) as own:
                     own.begin_refs()
                     own.read_refs()
                     rows = "".join(f"delete {name}\0\0" for name in ("refs/stash", *filter(hidden, own.refs)))
                     own.box.git("update-ref", "--stdin", "-z", data=rows.encode("utf-8", "surrogateescape"))
                     own.box.git("reflog", "expire", "--expire=now", "--all")
                     own.box.git("pack-refs", "--all")
-            with own_side(tools, path, layout, Limits()) as own:
+            with agent_side(tools, path, layout, Limits()) as own:
                 own.begin_refs()
                 own.read_refs()
                 private.update(base=git_state.render_refs(own.refs))

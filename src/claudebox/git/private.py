@@ -189,9 +189,8 @@ def read_packed(path: str) -> dict[str, str]:
 
 def write_packed(path: str, refs: dict[str, str]) -> None:
     """Write a file `packed-refs`, sorted by bytes as git expects."""
-    write(
-        path, _PACKED + os.fsencode(git_state.render_refs({name: refs[name] for name in sorted(refs, key=os.fsencode)}))
-    )
+    rows = {name: refs[name] for name in sorted(refs, key=os.fsencode)}
+    write(path, _PACKED + os.fsencode(git_state.render_refs(rows)))
 
 
 def _walk(top: int, most: int) -> list[str]:
@@ -315,7 +314,9 @@ _REF_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 def _find_kept(copier: Copier, before: dict[str, str]) -> dict[str, str]:
     """Return the stash and notes of the agent that differ from what both sides had in common."""
     found = git_state.parse_refs(os.fsdecode(copier.content("packed-refs", LIMIT) or b""))
-    found |= {name: os.fsdecode(value) for name, value in copier.contents("refs")}
+    stash = (copier.content(_STASH) or b"").strip()
+    loose = {**dict(copier.contents(_NOTES)), **({_STASH: stash} if stash else {})}
+    found |= {name: os.fsdecode(value) for name, value in loose.items()}
     return {name: value for name, value in found.items() if before.get(name) != value and _is_kept(name, value)}
 
 

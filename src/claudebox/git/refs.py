@@ -27,7 +27,7 @@ _ELSE = "its name could be taken for something else"
 
 
 def objection(name: str) -> str:
-    """Return why a ref that the real repository has cannot be moved by its name, nothing if it can."""
+    """Return why a ref of the host cannot be moved by its name, "" if it can."""
     if not name.startswith((HEADS, TAGS)):
         return "only branches and tags come back"
     short = shorten_ref(name)
@@ -46,7 +46,7 @@ def objection(name: str) -> str:
 
 
 def objection_to_new(name: str, known: Iterable[str] = (), remotes: frozenset[str] = frozenset()) -> str:
-    """Return why a ref cannot be made by this name, nothing if it can.
+    """Return why a ref cannot be made by this name, "" if it can.
 
     `known` are the short names of the refs that there are: git would take the one for the other.
     """
@@ -172,7 +172,7 @@ def merge_refs(
         if inside == before:
             inbound.append(Move(name, inside, outside))
         elif name.startswith(REMOTES) or (name.startswith(TAGS) and not inside):
-            continue  # what the agent fetched is its own, and a tag that it deleted stays in the real repository
+            continue  # what the agent fetched is its own, and a tag that it deleted stays on the host
         elif reason or (name.startswith(TAGS) and (before or outside)):
             refused.append((name, reason or "tags are only added"))
         elif not inside:  # deleted inside, or made another name of one: only if nobody has worked on it since

@@ -10,7 +10,7 @@ from claudebox.git import private
 from claudebox.git import state as git_state
 from claudebox.git.refs import HEADS, TAGS, Move, merge_refs, remote_names
 from claudebox.git.sandbox import GitError, Limits
-from claudebox.git.sides import own_side, real_side
+from claudebox.git.sides import agent_side, host_side
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,13 +103,6 @@ def _few(rows: list[str], most: int = _MOST) -> str:
     return ", ".join(rows[:most]) + more
 
 
-def left(paths: Iterable[str]) -> list[str]:
-    """Return the line of mode `manual`, if something waits for `--import`."""
-    if all(git_state.settled(path) for path in paths):
-        return []
-    return ["git: what was done inside has not come back; `claudebox --import` brings it"]
-
-
 def preview(path: str, tools: Tools) -> list[str]:
     """Return the commits and changed files that would come back."""
     if git_state.settled(path):
@@ -118,16 +111,19 @@ def preview(path: str, tools: Tools) -> list[str]:
     layout = state.layout
     private.remove_special(f"{path}/own")
     try:
-        with own_side(tools, path, layout, limits) as agent, real_side(tools, path, layout, limits, "preview") as real:
-            for side in (agent, real):
+        with (
+            agent_side(tools, path, layout, limits) as agent,
+            host_side(tools, path, layout, limits, "preview") as host,
+        ):
+            for side in (agent, host):
                 side.begin_refs()
                 side.read_refs()
-            theirs = remote_names(layout.common, real.refs)
+            names = remote_names(layout.common, host.refs)
             merged = merge_refs(
-                agent.refs, real.refs, state.refs(), agent.contains, remotes=lambda: theirs, only=layout.only
+                agent.refs, host.refs, state.refs(), agent.contains, remotes=lambda: names, only=layout.only
             )
             for move in (*merged.outbound, *merged.diverged):
-                since = [f"^{value}" for value in sorted(set(real.refs.values()))]
+                since = [f"^{value}" for value in sorted(set(host.refs.values()))]
                 rows.append(f"{name_of(move.name)}:" if move.new else f"{name_of(move.name)}: deleted")
                 if move.new:
                     data = "\n".join([move.new, *since, ""]).encode()
@@ -136,7 +132,7 @@ def preview(path: str, tools: Tools) -> list[str]:
                 if move.new and move.old:
                     changed = agent.box.git("diff", f"--stat-count={_MOST_FILES}", "--stat=100", move.old, move.new)
                     rows += [f"  {row}" for row in changed.decode("utf-8", "surrogateescape").split("\n") if row]
-            if not rows and agent.head() != real.head():
+            if not rows and agent.head() != host.head():
                 rows.append(f"HEAD: {agent.head()[0]}")
     except GitError as error:
         raise ClaudeboxError(f"`{layout.common}`: {error}") from None

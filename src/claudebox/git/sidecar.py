@@ -62,7 +62,7 @@ class Follower(Sidecar):
         self._line = -1
         self._due = 0.0  # when the process is started
         self._seen: dict[str, str] = {}  # the stamps at the start
-        self._host: dict[str, str] = {}  # and those of the real repositories
+        self._host: dict[str, str] = {}  # and those of the host's repositories
 
     def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
         """Take the stamps of both sides."""
@@ -125,10 +125,11 @@ class Follower(Sidecar):
         )
 
     def _finish(self) -> tuple[str, ...]:
+        if self._mode == "manual":
+            waits = not all(map(git_state.settled, self._repositories))
+            return ("git: what was done inside has not come back; `claudebox --import` brings it",) if waits else ()
         if not self._child:
             self._start(following=False)
-        if self._mode == "manual":
-            return self._ask(b"left\n")
         if self._mode == "ask":
             found = self._ask(b"show\n")
             if not found:
@@ -291,8 +292,6 @@ class _Following:
             lines = [*(f"{_MOVED}{row}" for row in moved), *rest]
         elif word.startswith(b"show"):
             lines = [line for path in self._repositories for line in git_report.preview(path, self._tools)]
-        elif word.startswith(b"left"):
-            lines = git_report.left(self._repositories)
         else:
             return False
         text = "\n".join(lines).replace("\0", "")

@@ -211,7 +211,7 @@ def links_of_tree(raw: bytes) -> set[bytes]:
     return {row.partition(b"\t")[2] for row in raw.split(b"\0") if row.startswith(GITLINK.encode())}
 
 
-def own_side(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
+def agent_side(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
     """Open the agent's repository read-only, with the objects of the host's."""
     own = f"{path}/own"
     git_dir = os.path.normpath(f"{own}/{layout.checkout}")
@@ -263,7 +263,7 @@ def _examine(own: str, git_dir: str) -> list[str]:
     return [name for name in os.listdir(own) if name.startswith(_SHARED_INDEX)]
 
 
-def own_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
+def agent_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
     """Open the agent's repository writable; its sandbox can write nothing else."""
     own = f"{path}/own"
     if not _is_directory(own):
@@ -287,9 +287,9 @@ def own_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits) -
     return Side(GitSandbox(tools, mounts, environ, path, limits), layout, own)
 
 
-def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: str, held: int = -1) -> Side:
+def host_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: str, held: int = -1) -> Side:
     """Open the host's repository writable, with none of its configuration in force, under the lock that is `held`."""
-    mounts = real_mounts(layout)
+    mounts = host_mounts(layout)
     if held >= 0:
         mounts += ("--bind", f"{path}/synced", "/synced")
     environ = {
@@ -316,7 +316,7 @@ def _check_mounted(box: GitSandbox, layout: Layout) -> None:
             raise GitError(REPLACED)
 
 
-def real_mounts(layout: Layout) -> tuple[str, ...]:
+def host_mounts(layout: Layout) -> tuple[str, ...]:
     """Return the mounts of a writable host repository; what git executes in it is read-only."""
     if git_state.is_replaced(layout):
         raise GitError(REPLACED)
@@ -386,43 +386,43 @@ _MOST_ALONE = 50  # refs that are sent one by one after a pack was refused
 _LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "reference already")
 
 
-def send(agent: Side, real: Side, moves: list[Move], carried: set[str], *, alone: bool = False) -> dict[str, str]:
+def send(agent: Side, host: Side, moves: list[Move], carried: set[str], *, alone: bool = False) -> dict[str, str]:
     """Send refs, and objects that none of them leads to; return for each why it was refused, "" if it was not.
 
     Temporary refs lead to such objects until `drop_carriers`.
     """
-    lacking = real.lacks(sorted(carried))
-    first = len(real.carriers)
-    carriers = [Move(f"{real.carrier}{first + number}", "", value) for number, value in enumerate(lacking)]
+    lacking = host.lacks(sorted(carried))
+    first = len(host.carriers)
+    carriers = [Move(f"{host.carrier}{first + number}", "", value) for number, value in enumerate(lacking)]
     request = [*moves, *carriers]
     if not request:
         return {}
     wanted = [move.new for move in request if move.new]
-    known = sorted(set(real.refs.values()))
+    known = sorted(set(host.refs.values()))
     words = "".join(f"{value}\n" for value in (*wanted, *(f"^{value}" for value in known))).encode()
     answers: dict[str, str] = {}
     if agent.box.run(*_PACK, data=words):
         failure = agent.box.message() or "its objects cannot be packed"
     else:
-        failure, answers = _receive(agent, real, request)
-    real.carriers += [move.name for move in carriers if not failure and not answers.get(move.name)]
+        failure, answers = _receive(agent, host, request)
+    host.carriers += [move.name for move in carriers if not failure and not answers.get(move.name)]
     if failure and not alone and len(request) > 1:
         # One bad object would keep everything else inside.
         answers = {}
         for move in moves[:_MOST_ALONE]:
-            answers |= send(agent, real, [move], set(), alone=True)
+            answers |= send(agent, host, [move], set(), alone=True)
         for value in lacking:
-            answers |= send(agent, real, [], {value}, alone=True)
+            answers |= send(agent, host, [], {value}, alone=True)
         return {name: answers.get(name, failure) for name in (*(move.name for move in moves), *lacking)}
     said = {move.name: failure or answers.get(move.name, "git did not say why") for move in request}
     return {move.name: said[move.name] for move in moves} | {move.new: said[move.name] for move in carriers}
 
 
-def _receive(agent: Side, real: Side, request: list[Move]) -> tuple[str, dict[str, str]]:
+def _receive(agent: Side, host: Side, request: list[Move]) -> tuple[str, dict[str, str]]:
     """Return why the whole request failed, or an answer for each ref."""
     zero = "0" * max(len(value) for move in request for value in (move.old, move.new))
     object_format = "sha256" if len(zero) == 64 else "sha1"
-    entry = real.box.input_file
+    entry = host.box.input_file
     os.ftruncate(entry, 0)
     os.lseek(entry, 0, os.SEEK_SET)
     for number, move in enumerate(request):
@@ -433,14 +433,14 @@ def _receive(agent: Side, real: Side, request: list[Move]) -> tuple[str, dict[st
     write_all(entry, b"0000")
     if any(move.new for move in request):
         _copy(agent.box.output_file, entry)
-    real.box.go_on("git", "receive-pack", "--stateless-rpc", real.repository)
+    host.box.go_on("git", "receive-pack", "--stateless-rpc", host.repository)
     answers: dict[str, str] = {}
     failure = "git receive-pack gave no answer"
-    for row in _packets(real.box.output()):
+    for row in _packets(host.box.output()):
         word, _, rest = row.decode("utf-8", "surrogateescape").rstrip("\n").partition(" ")
         name, _, reason = rest.partition(" ")
         if word == "unpack":
-            failure = "" if rest == "ok" else f"{real.box.message() or rest}"
+            failure = "" if rest == "ok" else f"{host.box.message() or rest}"
         elif word == "ok":
             answers[name] = ""
         elif word == "ng":

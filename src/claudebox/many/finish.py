@@ -20,7 +20,7 @@ from claudebox.git import state as git_state
 from claudebox.git.private import describe_layout
 from claudebox.git.refs import HEADS, REMOTES
 from claudebox.git.sandbox import GitError, GitSandbox
-from claudebox.git.sides import GITLINK, Side, own_side, parse_changes, real_side
+from claudebox.git.sides import GITLINK, Side, agent_side, host_side, parse_changes
 from claudebox.host.machine import current_home
 from claudebox.many import sessions, worktrees
 from claudebox.many.new import enter_project, find_git, plan_repository, restore
@@ -279,9 +279,9 @@ def _find_kept(path: str, tools: Tools) -> Iterator[str]:
         if not git_state.settled(path):
             yield f"everything{where}, whose repository is gone"
         return
-    with own_side(tools, path, layout, worktrees.LIMITS) as agent:
+    with agent_side(tools, path, layout, worktrees.LIMITS) as agent:
         tips = _read_tips(agent, f"{path}/own", state.refs())
-    with real_side(tools, path, layout, worktrees.LIMITS, "finish") as real:
+    with host_side(tools, path, layout, worktrees.LIMITS, "finish") as real:
         missing = set(worktrees.find_unreachable(real, set(tips.values())))
     for name, value in tips.items():
         if value in missing:

@@ -25,7 +25,7 @@ from claudebox.git import private, sides
 from claudebox.git.private import describe_layout
 from claudebox.git.refs import HEADS, TAGS, Move, objection
 from claudebox.git.sandbox import GitError, GitSandbox, Limits
-from claudebox.git.sides import GITLINK, Side, real_mounts, real_side
+from claudebox.git.sides import GITLINK, Side, host_mounts, host_side
 from claudebox.run.live_sessions import list_sessions
 from claudebox.tables.paths import COPIES
 
@@ -283,7 +283,7 @@ def _mount_large_files(common: str) -> tuple[str, ...]:
 def open_git(own: OwnGit, tools: Tools, copy: Copy) -> GitSandbox:
     """Return a git that can write to the repository and to the worktree."""
     layout = describe_layout(own)
-    mounts = (*real_mounts(layout), "--bind", copy.path, copy.path, *_mount_large_files(own.real))
+    mounts = (*host_mounts(layout), "--bind", copy.path, copy.path, *_mount_large_files(own.real))
     environ = {
         "GIT_COMMITTER_EMAIL": "session@claudebox",
         "GIT_COMMITTER_NAME": "claudebox",
@@ -373,7 +373,7 @@ def forget(own: OwnGit, copy: Copy) -> None:
 def delete_branch(own: OwnGit, tools: Tools, copy: Copy, tip: str) -> bool:
     """Delete the branch if it is still at `tip` and nobody has it checked out; return whether it was deleted."""
     layout = describe_layout(own)
-    with real_side(tools, copy.scratch, layout, LIMITS, f"agent {copy.name}") as real:
+    with host_side(tools, copy.scratch, layout, LIMITS, f"agent {copy.name}") as real:
         here = os.fsdecode(real.box.ask("symbolic-ref", "-q", "HEAD") or b"").strip()
         if copy.ref in (here, *git_checkout.other_heads(layout, (copy.ref,), {}, real.box)):
             return False
@@ -497,7 +497,7 @@ def find_submodule_work(
         path = os.path.relpath(row.worktree, copy.path) if row.worktree else place
         new = set(tips.values())
         if place in sources:
-            with real_side(tools, copy.scratch, describe_layout(sources[place]), LIMITS, "finish") as real:
+            with host_side(tools, copy.scratch, describe_layout(sources[place]), LIMITS, "finish") as real:
                 new = set(find_unreachable(real, new))
         moves = [Move(f"{HEADS}claudebox/{copy.name}/{name}", "", tip) for name, tip in tips.items() if tip in new]
         if moves:
@@ -521,7 +521,7 @@ def bring_submodule(copy: Copy, row: OwnGit, source: OwnGit, moves: list[Move], 
     """Import commits of a submodule into the project's; return why they were refused, or an empty string."""
     with (
         _agent_side(copy, row, tools) as side,
-        real_side(tools, copy.scratch, describe_layout(source), LIMITS, f"agent {copy.name}") as real,
+        host_side(tools, copy.scratch, describe_layout(source), LIMITS, f"agent {copy.name}") as real,
     ):
         for one in (side, real):
             one.begin_refs()

@@ -260,7 +260,7 @@ def _put_back(
     tools: Tools, store: SnapshotStore, private: Private, rows: tuple[KeptRefs, KeptRefs], moves: list[RefMove]
 ) -> dict[str, str]:
     from claudebox.git.sandbox import GitError, Limits
-    from claudebox.git.sides import real_side
+    from claudebox.git.sides import host_side
 
     problems: dict[str, str] = {}
     layout, (before, now) = private.state().layout, rows
@@ -271,7 +271,7 @@ def _put_back(
     together = [move for move in refs if move.name in bound]
     names = [move.name for move in moves if move in together or move in (head, index)]
 
-    with real_side(tools, private.path, layout, Limits(), "undo") as real:
+    with host_side(tools, private.path, layout, Limits(), "undo") as real:
 
         def move_head() -> bool:
             """Move branch and HEAD back, all of them or none; the index follows under its lock."""
