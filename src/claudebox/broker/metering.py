@@ -10,20 +10,22 @@ import asyncio
 import json
 
 from claudebox.base.records import Value
+from claudebox.network.records import Budget
 from claudebox.tables import prices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from claudebox.network.records import Budget
-
 
 _LONGEST = 8 << 20  # bytes of a line or a document
 _MOST = 1 << 40  # tokens; larger numbers are nonsense
 _BYTES = 3  # of a response per token, at least
 _EVENT = 90  # bytes of an event besides its text
-_COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_COUNTS = {
+    "input": "input_tokens", "output": "output_tokens", "cache_write": "cache_creation_input_tokens",
+    "cache_read": "cache_read_input_tokens",
+}  # fmt: skip
 _SUMMED = ("input", "output", "cache_write", "cache_write_long", "cache_read")
 _ADDED = 2_000  # tokens that the API adds to a request with tools
 _IMAGE = 5_000  # tokens of an image, however small its file
@@ -80,13 +82,13 @@ class Ticket:
         self.dollars = most.price(unknown=True) if most else budget.dollars
         self.tokens = most.tokens if most else budget.tokens
 
-    def owed(self, told: list[TokenUsage]) -> list[TokenUsage]:
+    def owed(self, reported: list[TokenUsage]) -> list[TokenUsage]:
         """Return the most that a response can have cost that broke off after reporting this."""
         if self._most is None:
-            return max(told, [LARGEST], key=_dearest)
-        if not told:
+            return max(reported, [LARGEST], key=_price)
+        if not reported:
             return [self._most]
-        first, *others = told
+        first, *others = reported
         output, percent = max(first.output, self._most.output), max(first.percent, self._most.percent)
         return [first.replace(output=output, percent=percent), *others]
 
@@ -100,9 +102,10 @@ class Meter:
 
     def __init__(self, budget: Budget | None, record: Callable[[TokenUsage], None]) -> None:
         self.budget, self._record = budget, record
+        self._limit = budget or Budget()  # 0: unlimited
         self.spent = self.tokens = 0
         self._under_way: set[Ticket] = set()
-        self._waiting: list[asyncio.Future[None]] = []
+        self._freed = asyncio.Event()
 
     def add(self, usage: TokenUsage) -> None:
         if usage.tokens:
@@ -110,15 +113,12 @@ class Meter:
             self.spent += usage.price(unknown=True)
             self._record(usage)
 
-    async def begin(self, most: TokenUsage | None) -> Ticket | str | None:
-        """Wait until so much can be spent; return a ticket, or the refusal; None without a budget."""
-        if self.budget is None:
-            return None
-        ticket = Ticket(most, self.budget)
+    async def begin(self, most: TokenUsage | None) -> Ticket | str:
+        """Wait until so much can be spent; return a ticket, or the refusal."""
+        ticket = Ticket(most, self._limit)
         while not (refusal := self.refusal()) and not self._fits(ticket):
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            await turn
+            self._freed.clear()
+            await self._freed.wait()
         if refusal:
             return refusal
         self._under_way.add(ticket)
@@ -127,29 +127,24 @@ class Meter:
     def end(self, ticket: Ticket) -> None:
         """Release what was reserved."""
         self._under_way.discard(ticket)
-        for turn in self._waiting:
-            if not turn.done():
-                turn.set_result(None)
-        self._waiting.clear()
+        self._freed.set()
 
     def _fits(self, ticket: Ticket) -> bool:
-        budget = self.budget
-        if budget is None or not self._under_way:
+        if not self._under_way:
             return True
         dollars = self.spent + sum(one.dollars for one in (ticket, *self._under_way))
         tokens = self.tokens + sum(one.tokens for one in (ticket, *self._under_way))
-        return (not budget.dollars or dollars <= budget.dollars) and (not budget.tokens or tokens <= budget.tokens)
+        limit = self._limit
+        return (not limit.dollars or dollars <= limit.dollars) and (not limit.tokens or tokens <= limit.tokens)
 
     def refusal(self) -> str:
         """Return why no further request passes, or ""."""
-        budget = self.budget
-        if budget is None:
-            return ""
-        if budget.dollars and self.spent >= budget.dollars:
-            spent = f"${prices.as_dollars(budget.dollars)}, is spent (${prices.as_dollars(self.spent)} until now)"
+        limit = self._limit
+        if limit.dollars and self.spent >= limit.dollars:
+            spent = f"${prices.as_dollars(limit.dollars)}, is spent (${prices.as_dollars(self.spent)} until now)"
             return f"the budget of this session, {spent}"
-        if budget.tokens and self.tokens >= budget.tokens:
-            return f"the budget of this session, {budget.tokens} tokens, is spent ({self.tokens} until now)"
+        if limit.tokens and self.tokens >= limit.tokens:
+            return f"the budget of this session, {limit.tokens} tokens, is spent ({self.tokens} until now)"
         return ""
 
 
@@ -256,7 +251,7 @@ class UsageFilter:
                 others.append(_merged(TokenUsage(name), part))
         whole = _merged(usage, said)
         self._usage = whole.replace(**{name: max(getattr(whole, name), getattr(own, name)) for name in _SUMMED})
-        self._others = max(self._others, others, key=_dearest)
+        self._others = max(self._others, others, key=_price)
 
 
 def _model(message: dict[str, object]) -> str:
@@ -271,7 +266,7 @@ def _percent(speed: object, place: object) -> int:
     return (100 if slow else prices.SPEED) * (100 if usual else prices.PLACE) // 100
 
 
-def _dearest(parts: list[TokenUsage]) -> int:
+def _price(parts: list[TokenUsage]) -> int:
     return sum(part.price(unknown=True) for part in parts)
 
 
@@ -283,19 +278,18 @@ def _merged(usage: TokenUsage, said: object) -> TokenUsage:
     """Return the usage merged with a report; the numbers in a stream are totals and never decrease."""
     if not isinstance(said, dict):
         return usage
-    numbers = [_number(said.get(name)) for name in _COUNTS]
-    long = said.get("cache_creation")
-    held = _number(long.get("ephemeral_1h_input_tokens")) if isinstance(long, dict) else 0
+    counts = {name: max(getattr(usage, name), _number(said.get(field))) for name, field in _COUNTS.items()}
+    caches = said.get("cache_creation")
+    long = _number(caches.get("ephemeral_1h_input_tokens")) if isinstance(caches, dict) else 0
     used = said.get("server_tool_use")
-    counts = used.items() if isinstance(used, dict) else ()
     dearest = max(prices.SERVER_TOOLS.values())
-    tools = sum(_number(count) * prices.SERVER_TOOLS.get(name, dearest) for name, count in counts)
+    tools = sum(
+        _number(count) * prices.SERVER_TOOLS.get(name, dearest)
+        for name, count in (used.items() if isinstance(used, dict) else ())
+    )
     return usage.replace(
-        input=max(usage.input, numbers[0]),
-        output=max(usage.output, numbers[1]),
-        cache_write=max(usage.cache_write, numbers[2]),
-        cache_read=max(usage.cache_read, numbers[3]),
-        cache_write_long=min(max(usage.cache_write_long, held), max(usage.cache_write, numbers[2])),
+        **counts,
+        cache_write_long=min(max(usage.cache_write_long, long), counts["cache_write"]),
         tools=max(usage.tools, tools),
         percent=max(usage.percent, _percent(said.get("speed"), said.get("inference_geo"))),
     )

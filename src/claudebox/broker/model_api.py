@@ -154,11 +154,11 @@ class ApiRules(Rules):
         if self._metered and self._usage is None and exchange.owed != "nothing":
             exchange.rule = "unanswered"
         super().passed(exchange)
-        told = self._usage.usage if self._usage is not None else []
+        reported = self._usage.usage if self._usage is not None else []
         ticket, self._ticket = self._ticket, None
-        if ticket is not None and exchange.owed != "nothing" and (exchange.owed == "most" or not told):
-            told = ticket.owed(told)
-        for usage in told:
+        if ticket is not None and exchange.owed != "nothing" and (exchange.owed == "most" or not reported):
+            reported = ticket.owed(reported)
+        for usage in reported:
             self._meter.add(usage)
         if ticket is not None:
             self._meter.end(ticket)

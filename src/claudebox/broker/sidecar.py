@@ -99,7 +99,7 @@ class BrokerSidecar(Sidecar):
         self._control: socket.socket | None = None
         self._process = 0
         self._named = self._controlled = False  # the directories of the sockets and of the control socket exist
-        self._lost = self._ready = self._told = False
+        self._lost = self._ready = self._hung_up = False
         self._files: tuple[tuple[str, int], ...] = ()
         self._totals: dict[str, int] | None = None
         self._failure = ""
@@ -200,10 +200,10 @@ class BrokerSidecar(Sidecar):
 
     def hang_up(self) -> None:
         """Tell it to write its log and end."""
-        if self._control is None or self._told:
+        if self._control is None or self._hung_up:
             return
         self.tend()  # an end before this is a failure
-        self._told = True
+        self._hung_up = True
         try:
             self._control.shutdown(socket.SHUT_WR)
         except OSError:

@@ -142,7 +142,7 @@ class Exchange:
         self.verdict: Verdict = "failed"
         self.rule = ""
         self.status = self.up = self.down = 0
-        self.owed: Literal["nothing", "told", "most"] = "nothing"  # for a request that costs something
+        self.owed: Literal["nothing", "reported", "most"] = "nothing"  # what to count for the request
 
         self._client, self._pool, self._rules = client, pool, rules
         self._kept = _Kept()
@@ -172,7 +172,7 @@ class Exchange:
                 return await self._serve(request) and not self._client.lost
         except asyncio.CancelledError:
             if self.owed == "most":  # the session ends: nothing more will be spent
-                self.owed = "told"
+                self.owed = "reported"
             raise
         except TimeoutError:
             self.owed = "most"
@@ -333,7 +333,7 @@ class Exchange:
             rest = answer.end()
             self.down += len(rest)
             if self.owed == "most":
-                self.owed = "told"
+                self.owed = "reported"
             await self._say(rest)
         except (MalformedHttp, EOFError, OSError):  # abort, so that the program sees that it is incomplete
             upstream.abort()

@@ -16,8 +16,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from claudebox.base import addresses as base_addresses
-from claudebox.base.addresses import NAT64
+from claudebox.base.addresses import NAT64, covers, parse_prefix
 from claudebox.broker.proxy.names import Denied
 from claudebox.network import netlink
 from claudebox.network.records import Ranges
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 
 _MAPPED = bytes(10) + b"\xff\xff"
-_NAT64 = base_addresses.parse_prefix(NAT64)
-_OWN, _NEAR = "this machine", "the neighbourhood of this machine"
+_NAT64 = parse_prefix(NAT64)
+_OWN, _NEAR = "this machine", "a network of this machine"
 STALE = "the addresses of this machine cannot be read at the moment"
 _PAUSE = 0.5  # seconds before the next attempt
 
@@ -43,10 +42,10 @@ class PrivateRanges:
     """Addresses that are not the public internet's."""
 
     def __init__(self, ranges: Ranges, own: Iterable[Prefix] = (), near: Iterable[Prefix] = ()) -> None:
-        rows = [(row.always, base_addresses.parse_prefix(row.prefix), row.reason) for row in ranges.barred]
+        rows = [(row.always, parse_prefix(row.prefix), row.reason) for row in ranges.barred]
         self._always, self._barred = ([row[1:] for row in rows if row[0] is always] for always in (True, False))
-        self._open6 = tuple(base_addresses.parse_prefix(text) for text in ranges.open6)
-        self._opened = tuple((base_addresses.parse_prefix(row.prefix), row.port) for row in ranges.opened)
+        self._open6 = tuple(parse_prefix(text) for text in ranges.open6)
+        self._opened = tuple((parse_prefix(row.prefix), row.port) for row in ranges.opened)
         self._own, self._near = set(own), set(near)
         self.stale = False  # this machine's addresses cannot be read: refuse everything
 
@@ -58,22 +57,22 @@ class PrivateRanges:
             packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address.partition("%")[0])
         except OSError:
             return "not an address"
-        if packed[:12] == _MAPPED or (len(packed) == 16 and base_addresses.covers(_NAT64, (packed, 128))):
+        if packed[:12] == _MAPPED or (len(packed) == 16 and covers(_NAT64, (packed, 128))):
             packed = packed[12:]
         whole = (packed, len(packed) * 8)
         for prefix, reason in self._always:
-            if base_addresses.covers(prefix, whole):
+            if covers(prefix, whole):
                 return reason
-        if any(base_addresses.covers(prefix, whole) for prefix in self._own):
+        if any(covers(prefix, whole) for prefix in self._own):
             return _OWN
-        if any(base_addresses.covers(prefix, whole) and only in (0, port) for prefix, only in self._opened):
+        if any(covers(prefix, whole) and only in (0, port) for prefix, only in self._opened):
             return ""
         for prefix, reason in self._barred:
-            if base_addresses.covers(prefix, whole):
+            if covers(prefix, whole):
                 return reason
-        if len(packed) == 16 and not any(base_addresses.covers(prefix, whole) for prefix in self._open6):
+        if len(packed) == 16 and not any(covers(prefix, whole) for prefix in self._open6):
             return "not an address of the internet"
-        return _NEAR if any(base_addresses.covers(prefix, whole) for prefix in self._near) else ""
+        return _NEAR if any(covers(prefix, whole) for prefix in self._near) else ""
 
     def add(self, own: Iterable[Prefix], near: Iterable[Prefix] = ()) -> None:
         self.stale = False
