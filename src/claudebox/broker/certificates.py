@@ -40,12 +40,13 @@ def issue(hosts: Iterable[str]) -> tuple[bytes, dict[str, bytes]]:
     names = sorted(set(hosts))
     key, own_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    permitted = x509.NameConstraints([x509.DNSName(name) for name in names], _no_addresses())
+    addresses = [x509.IPAddress(ipaddress.ip_network(network)) for network in ("0.0.0.0/0", "::/0")]  # excluded
+    constraints = x509.NameConstraints([x509.DNSName(name) for name in names], addresses)
     certificate = (
         _blank(_NAME, key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(permitted, critical=True)
+        .add_extension(constraints, critical=True)
         .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -95,11 +96,6 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _no_addresses() -> list[x509.GeneralName]:
-    """Return the excluded part of the constraints: every IP address."""
-    return [x509.IPAddress(ipaddress.ip_network("0.0.0.0/0")), x509.IPAddress(ipaddress.ip_network("::/0"))]
 
 
 class Issued(NamedTuple):
