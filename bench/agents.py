@@ -97,8 +97,9 @@ class Case:
             outside, inside = zip(*(_weigh_session(int(row["process"])) for row in rows), strict=True)
             return statistics.mean(outside) + _proportion(server) / count, statistics.mean(inside)
         finally:
+            for number in range(count):
+                self._run(*CLAUDEBOX, "--stop", f"w{number}", check=False)
             self._run("tmux", "-S", socket, "kill-server", check=False)
-            time.sleep(2)  # for launchers to hear of it, before their home is gone
 
     def _list(self) -> list[dict[str, int | str]]:
         rows: list[dict[str, int | str]] = json.loads(self._claudebox("--sessions", "--json"))

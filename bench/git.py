@@ -103,8 +103,9 @@ class Case:
         outside = float(self._run("sh", "-c", STATUS)[1].split()[-1]) / 100
         inside = float(self._run(*self._launch, "sh", "-c", STATUS)[1].split()[-1]) / 100
         self._run(*self._launch, "sh", "-ec", f"echo {number} >>d0/f0; git commit -qam more{number}")
-        (private,) = glob.glob(f"{self._base}/home/.claudebox/instances/*/git/*/real")
-        private = os.path.dirname(private)
+        directories = glob.glob(f"{self._base}/home/.claudebox/instances/*/git")
+        paths = (path for directory in directories for path in importer.private_directories(directory))
+        (private,) = filter(git_state.is_known, paths)
         begun = time.perf_counter()
         done = importer.bring_back(private, self._tools, "bench", final=True)
         imported = (time.perf_counter() - begun) * 1e3
