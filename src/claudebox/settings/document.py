@@ -224,9 +224,8 @@ class _Check:
 
     def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
         """Add a value unless the parser of its setting refuses it."""
-        given = SettingValue(
-            value, f"{self._shown}:{line}" if line else self._shown, fields or {}, self._role == "project"
-        )
+        origin = f"{self._shown}:{line}" if line else self._shown
+        given = SettingValue(value, origin, fields or {}, self._role == "project")
         try:
             if row.parse is not None:
                 row.parse(given)

@@ -53,9 +53,7 @@ class Setting(Value):
     name: str = ""  # its key in files, where that is not `key`
     instead: str = ""  # what to write in a file instead
     fields: tuple[Field, ...] = ()  # of a record, or of each of several rows
-    parse: Callable[[SettingValue], object] | None = (
-        None  # checks a value and returns its meaning; None: the word itself
-    )
+    parse: Callable[[SettingValue], object] | None = None  # checks a value and returns its meaning
     field: str = ""  # of `Policy`, `limits.seconds` for one in a record; several rows may fill a field that is a list
     needs: tuple[str, ...] = ()  # flags, of which one must be there, too
     # A project file may tighten without approval. `widest`: the end of `choices` that permits most; without it every
