@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError, describe_failure
+from claudebox.base.files import write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,12 +113,10 @@ def is_far() -> bool:
 def write(lines: Iterable[str], *, descriptor: int = 2) -> None:
     """Write lines that their renderer has already cleaned."""
     data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(descriptor, view) :]
-        except OSError:  # the reader has gone
-            return
+    try:
+        write_all(descriptor, data)
+    except OSError:  # the reader has gone
+        pass
 
 
 def report(error: ClaudeboxError) -> None:

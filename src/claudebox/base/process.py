@@ -24,7 +24,7 @@ _CATCHABLE = tuple(number for number in range(1, 32) if number not in (signal.SI
 _STOPPING = sum(1 << (number - 1) for number in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU))
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 MEMORY = 1 << 30  # bytes that limited work may take
-_LISTEN, _BELATED = 0.1, 0.5  # seconds between two checks for signals; in which Ctrl+C was meant for the agent
+SIGNAL_POLL, _BELATED = 0.1, 0.5  # seconds between two checks for signals; in which Ctrl+C was meant for the agent
 _ATTEMPTS, _PAUSE = 5, 0.2
 EVERYTHING: tuple[int, ...] = (-1,)  # stands for all open descriptors
 
@@ -60,9 +60,9 @@ def run_limited(
         answer, begun, ended = b"", time.monotonic(), True
         try:
             while True:
-                if not select.select([outlet], [], [], _LISTEN)[0]:
+                if not select.select([outlet], [], [], SIGNAL_POLL)[0]:
                     passed = time.monotonic() - begun
-                    if _is_asked_to_end(belated=passed < _BELATED):
+                    if is_asked_to_end(passed):
                         raise Unfinished("it was interrupted")
                     if passed > patience:
                         ended = False
@@ -116,12 +116,12 @@ def _answer(body: Callable[[], Any], inlet: int, memory: int) -> None:
     write_all(inlet, answer)
 
 
-def _is_asked_to_end(*, belated: bool) -> bool:
-    """Take a pending signal that is blocked, and return whether it asks us to end."""
+def is_asked_to_end(seconds: float) -> bool:
+    """Take a pending signal that is blocked, and return whether it ends what has been going on for so long."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     endings = [number for number in _ENDING if number in blocked and signal.getsignal(number) is not signal.SIG_IGN]
     found = signal.sigtimedwait(endings, 0) if endings else None
-    return found is not None and not (belated and found.si_signo == signal.SIGINT)
+    return found is not None and not (seconds < _BELATED and found.si_signo == signal.SIGINT)
 
 
 def fork(body: Callable[[], object], keep: Iterable[int]) -> int:

@@ -26,22 +26,11 @@ class Value:
         def __init__(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN204 - synthesised for checkers
             given = self.__dict__  # what is not given is found in the class
             given.update(zip(self._fields, args))  # noqa: B905 - counted below
-            if kwargs:
-                given.update(kwargs)
-            if len(given) != len(args) + len(kwargs) or (
-                (kwargs or len(args) < self._least) and not self._fits(given.keys())
-            ):
+            given.update(kwargs)
+            if len(given) != len(args) + len(kwargs) or not self._needed <= given.keys() <= self._names:
                 raise TypeError(self._complaint(args, kwargs))
 
-        def _fits(self, given):  # noqa: ANN001, ANN202 - the fields
-            if not self._names:  # the first one of its kind: most kinds are never made
-                cls, fields = type(self), self._fields
-                needed = [number for number, name in enumerate(fields) if not hasattr(cls, name)]
-                cls._least = needed[-1] + 1 if needed else 0
-                cls._names, cls._needed = frozenset(fields), frozenset(fields[number] for number in needed)
-            return self._needed <= given <= self._names
-
-        def _complaint(self, args, kwargs):  # noqa: ANN001, ANN202 - off the way of everything that goes well
+        def _complaint(self, args, kwargs):  # noqa: ANN001, ANN202 - not seen by checkers
             name, fields = type(self).__name__, self._fields
             if len(args) > len(fields):
                 return f"{name} takes {len(fields)} values, {len(args)} given"
@@ -54,13 +43,13 @@ class Value:
     _fields: ClassVar[tuple[str, ...]] = ()
     _names: ClassVar[frozenset[str]] = frozenset()  # the same
     _needed: ClassVar[frozenset[str]] = frozenset()  # those without a default
-    _least: ClassVar[int] = 1 << 16  # so many in a row give all that is needed
     _unprinted: ClassVar[tuple[str, ...]] = ()  # fields that hold secrets: no trace and no message shows them
 
     def __init_subclass__(cls) -> None:
         """Collect the fields of the class and of the one that it extends."""
         cls._fields = (*cls._fields, *[name for name in cls.__annotations__ if not name.startswith("_")])
-        cls._names, cls._least = Value._names, Value._least
+        cls._names = frozenset(cls._fields)
+        cls._needed = frozenset(name for name in cls._fields if not hasattr(cls, name))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__}.{name} is read-only")

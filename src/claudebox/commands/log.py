@@ -11,6 +11,7 @@ from typing import Any
 from claudebox.base import console
 from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import write_all
 from claudebox.base.records import Value
 from claudebox.git import facts as git_facts
 from claudebox.host.machine import current_directory, current_home
@@ -148,9 +149,7 @@ def _follow(directory: str, wanted: Filter, show: Callable[[Line], None]) -> int
 
 
 def _out(text: str) -> None:
-    data = f"{text}\n".encode("utf-8", "backslashreplace")
-    while data:
-        data = data[os.write(1, data) :]
+    write_all(1, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 def _as_json(line: Line) -> None:

@@ -12,12 +12,11 @@ import time
 from claudebox.base import console
 from claudebox.base.console import shorten
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import identify, list_names
+from claudebox.base.files import identify, list_names, write_all
 from claudebox.base.inotify import Watcher
-from claudebox.base.syscalls import signal, socket
+from claudebox.base.syscalls import socket
 from claudebox.git import private as git_private
 from claudebox.git import state as git_state
-from claudebox.plan.bwrap import IGNORED_SIGNALS
 from claudebox.run.sidecars import Sidecar
 
 TYPE_CHECKING = False
@@ -38,7 +37,6 @@ _POLL = 2.0  # between polls where not everything can be watched
 _MOST_WATCHES = 400
 _END_TIMEOUT = 300.0
 _MOVED = "+ "  # begins lines of the child about branches that moved
-_SIGNAL_POLL, _BELATED = 0.1, 0.5  # between polls for signals; for so long Ctrl+C was meant for the agent
 _UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
 # Files that the other side follows, besides everything below `refs`.
 _FOLLOWED = ("HEAD", "packed-refs", "tables.list")
@@ -149,15 +147,17 @@ class Follower(Sidecar):
         """Send a word and return the lines of the answer."""
         import select
 
+        from claudebox.base import process
+
         try:
             os.write(self._line, word)
         except OSError:
             pass  # it has ended, as `read` tells below
         answer, begun = b"", time.monotonic()
         while not answer.endswith(b"\0") and len(answer) < _MAX_TEXT:
-            if not select.select([self._line], [], [], _SIGNAL_POLL)[0]:
+            if not select.select([self._line], [], [], process.SIGNAL_POLL)[0]:
                 passed = time.monotonic() - begun
-                if _is_asked_to_end(belated=passed < _BELATED):
+                if process.is_asked_to_end(passed):
                     return ("git: bringing back was interrupted; `claudebox --import` goes on with it",)
                 if passed > _END_TIMEOUT:
                     return ("git: bringing back takes too long; `claudebox --import` goes on with it",)
@@ -167,13 +167,6 @@ class Follower(Sidecar):
                 return ("git: the process that brings back has ended; `claudebox --import` goes on with it",)
             answer += piece
         return tuple(line for line in answer[:-1].decode("utf-8", "surrogateescape").split("\n") if line)
-
-
-def _is_asked_to_end(*, belated: bool) -> bool:
-    """Consume a pending signal, and return whether it ends us; all are blocked since the session began."""
-    endings = [number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    found = signal.sigtimedwait(endings, 0)
-    return found is not None and not (belated and found.si_signo == signal.SIGINT)
 
 
 class _Following:
@@ -295,9 +288,7 @@ class _Following:
         else:
             return False
         text = "\n".join(lines).replace("\0", "")
-        view = memoryview(text.encode("utf-8", "surrogateescape")[: _MAX_TEXT - 1] + b"\0")
-        while view:
-            view = view[os.write(self._line, view) :]
+        write_all(self._line, text.encode("utf-8", "surrogateescape")[: _MAX_TEXT - 1] + b"\0")
         return word.startswith(b"show")
 
     def _hear(self) -> bytes:

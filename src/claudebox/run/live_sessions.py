@@ -7,12 +7,12 @@ import os
 import time
 
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import OPEN_LOCK, Closing, read_at, real_path
+from claudebox.base.files import OPEN_LOCK, Closing, read_at, real_path, write_all
 from claudebox.base.state import open_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from claudebox.host.records import Identity
     from claudebox.plan.records import Plan
@@ -36,25 +36,25 @@ class Presence:
 
     def enter(self, plan: Plan) -> None:
         """Record what this session can write; refuse while a command such as `--undo` is at work there."""
-        seen: dict[str, Lineage] = {}
         written = (mount.source for mount in plan.mounts if mount.kind == "bind" and mount.role != "pin")
-        lineages = [_lineage(real_path(source), seen) for source in (plan.workdir, *written)]
-        with Closing(self._turn()):
-            for workdir, others, claimed in self._others():
-                if claimed and _overlap(lineages, others):
-                    raise ClaudeboxError(f"a claudebox command is at work in `{workdir}`", hint="wait for its end")
-            self._write(plan.workdir, lineages)
+        self._add((plan.workdir, *written))
 
     def claim(self, path: str, *more: str) -> None:
         """Keep sessions away from directories; refuse while one can write to them."""
-        lineages = [_lineage(real_path(place), {}) for place in (path, *more)]
+        self._name += _CLAIM
+        self._add((path, *more))
+
+    def _add(self, paths: tuple[str, ...]) -> None:
+        lineages = [_lineage(real_path(path)) for path in paths]
         with Closing(self._turn()):
             for workdir, others, claimed in self._others():
-                if _overlap(lineages, others):
+                if (claimed or self._name.endswith(_CLAIM)) and _overlap(lineages, others):
                     who = "a claudebox command" if claimed else "a session"
-                    raise ClaudeboxError(f"{who} is at work in `{workdir}`", hint="end it first")
-            self._name += _CLAIM
-            self._write(path, lineages)
+                    raise ClaudeboxError(f"{who} is at work in `{workdir}`", hint="wait for its end, or end it")
+            self._entry = os.open(self._name, OPEN_LOCK | os.O_TRUNC, 0o600, dir_fd=self._directory)
+            fcntl.flock(self._entry, fcntl.LOCK_EX)
+            rows = (" ".join(f"{device}:{inode}" for device, inode in lineage) for lineage in lineages)
+            write_all(self._entry, os.fsencode("\0".join((paths[0], *rows))))
 
     def list_sessions(self) -> list[tuple[int, str, float]]:
         """Return the running launchers: process, project, and start time."""
@@ -76,12 +76,6 @@ class Presence:
         lock = os.open(_LOCK, OPEN_LOCK, 0o600, dir_fd=self._directory)
         fcntl.flock(lock, fcntl.LOCK_EX)
         return lock
-
-    def _write(self, workdir: str, lineages: Iterable[Lineage]) -> None:
-        self._entry = os.open(self._name, OPEN_LOCK | os.O_TRUNC, 0o600, dir_fd=self._directory)
-        fcntl.flock(self._entry, fcntl.LOCK_EX)
-        rows = (" ".join(f"{device}:{inode}" for device, inode in lineage) for lineage in lineages)
-        os.write(self._entry, os.fsencode("\0".join((workdir, *rows))))
 
     def leave(self) -> None:
         if self._entry >= 0:
@@ -131,21 +125,18 @@ def _identity(word: str) -> Identity:
     return int(device), int(inode)
 
 
-def _lineage(path: str, seen: dict[str, Lineage]) -> Lineage:
+def _lineage(path: str) -> Lineage:
     """Return a directory and those above it; none if it does not exist yet: no other session can write to it."""
-    steps = [path]
-    while steps[-1] not in seen and steps[-1] != "/":
-        steps.append(os.path.dirname(steps[-1]))
-    lineage: Lineage = ()
-    for step in reversed(steps):
-        if step not in seen:
-            try:
-                status = os.stat(step)
-            except OSError:
-                return ()
-            seen[step] = ((status.st_dev, status.st_ino), *lineage)
-        lineage = seen[step]
-    return lineage
+    lineage = []
+    try:
+        while True:
+            status = os.stat(path)
+            lineage.append((status.st_dev, status.st_ino))
+            if path == "/":
+                return tuple(lineage)
+            path = os.path.dirname(path)
+    except OSError:
+        return ()
 
 
 def _overlap(ours: list[Lineage], theirs: list[Lineage]) -> bool:

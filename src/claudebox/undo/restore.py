@@ -14,7 +14,7 @@ import time
 from contextlib import contextmanager
 
 from claudebox.base import console
-from claudebox.base.files import PACKAGE, real_path
+from claudebox.base.files import PACKAGE, real_path, write_all
 from claudebox.undo.manifest import TEMPORARY, Comparison, read_attributes, row_of
 from claudebox.undo.store import SnapshotStore
 
@@ -291,9 +291,7 @@ class _Restoring:
         descriptor = os.open(name, flags, 0o600, dir_fd=directory)
         try:
             for piece in self._store.read_content(entry.content):
-                view = memoryview(piece)
-                while view:
-                    view = view[os.write(descriptor, view) :]
+                write_all(descriptor, piece)
             _dress(descriptor, entry)
         finally:
             os.close(descriptor)
