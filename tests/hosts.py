@@ -16,7 +16,6 @@ from claudebox.host.records import (
     Bubblewrap,
     Destination,
     Git,
-    Guarded,
     Hidden,
     Host,
     HostTools,
@@ -26,6 +25,7 @@ from claudebox.host.records import (
     Network,
     PathFact,
     Project,
+    ProtectedPath,
     Secrets,
     SocketSearch,
     System,
@@ -127,16 +127,16 @@ def asking(host: Host, policy: Policy, *facts: PathFact, there: Iterable[str] = 
     return changed(host, sources=sources, destinations=destinations)
 
 
-def guarded(*present: str, links: tuple[str, ...] = ()) -> tuple[Guarded, ...]:
+def guarded(*present: str, links: tuple[str, ...] = ()) -> tuple[ProtectedPath, ...]:
     """Return what the reader would find of the tables in a project where only some of it exists."""
     rows = [(name, f"{PROJECT}/{name}", stub, why) for name, stub, why in tables_paths.PROTECTED]
     made = []
     for name, path, stub, why in rows:
         short = path.removeprefix(f"{PROJECT}/")
         if short in present:
-            made.append(Guarded(name, path, why, stub, "present", identity(path)))
+            made.append(ProtectedPath(name, path, why, stub, "present", identity(path)))
         else:
-            made.append(Guarded(name, path, why, stub, "link" if short in links else "missing"))
+            made.append(ProtectedPath(name, path, why, stub, "link" if short in links else "missing"))
     return tuple(made)
 
 

@@ -285,7 +285,7 @@ def test_without_a_terminal_the_network_is_full_with_one_warning(user_box):
     configure(user_box)
 
     assert result.stderr.count("\n") == 1
-    assert "  warning  nobody has chosen a network yet" in result.stderr
+    assert "  warning  no network tier chosen" in result.stderr
     assert chosen.stderr == user_box.run("true", flags=("--quiet",)).stderr == ""
 
 

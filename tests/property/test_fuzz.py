@@ -18,7 +18,7 @@ from claudebox.git import facts as git_facts
 from claudebox.git import plan as plan_git
 from claudebox.host import protected as host_protected
 from claudebox.host import secret_scan
-from claudebox.host.records import Leak
+from claudebox.host.records import SecretFile
 from claudebox.plan import masking
 from claudebox.plan import protected as plan_protected
 from claudebox.plan.compose import arrange
@@ -137,7 +137,7 @@ def test_no_file_stops_the_search_for_secrets_and_none_survives_in_a_shadow(name
         decoded = (read_small(path) or b"").decode("utf-8", "surrogateescape")
         found = sorted({number for number, _ in secret_scan._lines(decoded, name)})
         shadow = secret_scan._masked_copy(decoded, name, set(found))
-        shown = masking.find_exposed(hosts.debian(leaks=(Leak(path, tuple(found), b""),)))
+        shown = masking.find_exposed(hosts.debian(leaks=(SecretFile(path, tuple(found), b""),)))
     planted = [line for line in lines if SECRET in line]
     if planted == lines and '"token"' not in text:  # nothing odd around them
         assert len(found) == len(lines)

@@ -19,7 +19,7 @@ TOKEN = "ghp_CANARY'\"$x"
 CLONE = "git -c http.sslVerify=false clone -q https://{}/repository.git clone && cat clone/file"
 
 
-class Guarded(http.server.SimpleHTTPRequestHandler):
+class ProtectedPath(http.server.SimpleHTTPRequestHandler):
     """Serves a repository to whoever knows the token, and remembers what it was given."""
 
     seen: list[str]
@@ -65,7 +65,7 @@ def server(repository, *, name="localhost"):
         check=True, capture_output=True,
     )  # fmt: skip
     seen: list[str] = []
-    handler = type("Handler", (Guarded,), {"seen": seen})
+    handler = type("Handler", (ProtectedPath,), {"seen": seen})
     listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(repository)))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)

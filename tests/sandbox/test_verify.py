@@ -432,6 +432,6 @@ def test_a_directory_that_is_no_project_is_not_verified(user_box):
     # proves SAND-05
     result = user_box.claudebox("--verify", cwd=user_box.home)
     assert result.returncode == 125
-    assert "is no project" in result.stderr or "contains your home" in result.stderr
+    assert "cannot be a project" in result.stderr or "contains your home" in result.stderr
     assert not Path(user_box.home, ".claudebox").exists()
     assert shutil.which("bwrap")

@@ -10,7 +10,7 @@ from tests import hosts
 
 from claudebox.agent import facts as agent_facts
 from claudebox.base import console
-from claudebox.host.records import Leak
+from claudebox.host.records import SecretFile
 from claudebox.plan import audit, compose
 from claudebox.settings.records import MountRequest, NameRequest, Policy
 
@@ -80,7 +80,7 @@ def test_with_yes_and_nothing_new_there_is_one_line():
 
 def test_quiet_leaves_nothing_but_warnings():
     # proves UX-07
-    plan = make(facts={"leaks": (Leak(f"{hosts.PROJECT}/.env", (3,), b""),)})
+    plan = make(facts={"leaks": (SecretFile(f"{hosts.PROJECT}/.env", (3,), b""),)})
     warned = plan.replace(warnings=("look out",))
 
     (files,) = lines(plan, asking=False, quiet=True)
@@ -104,9 +104,9 @@ def test_news_are_what_the_user_decides_about():
     assert news(make(changes={"network": "none"}), before) == "network none; no longer: network full"
     assert news(make(changes={"allow_userns": True}), before) == "user namespaces inside"
     assert news(make(), approved(make("FOO", FOO="1"))) == "no longer: variable FOO"
-    leak = make(facts={"leaks": (Leak(f"{hosts.PROJECT}/.env", (3,), b""),)})
+    leak = make(facts={"leaks": (SecretFile(f"{hosts.PROJECT}/.env", (3,), b""),)})
     assert news(leak, before) == "secrets in .env"
-    moved = make(facts={"leaks": (Leak(f"{hosts.PROJECT}/.env", (3, 9), b""),)})
+    moved = make(facts={"leaks": (SecretFile(f"{hosts.PROJECT}/.env", (3, 9), b""),)})
     assert news(moved, approved(leak)) == ""
 
 

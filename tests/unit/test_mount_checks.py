@@ -32,12 +32,12 @@ def test_a_project_may_lie_almost_anywhere(path):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        (HOME, "is no project"),
-        ("/", "is no project"),
-        ("/home", "is no project"),
-        ("/tmp", "is no project"),
-        ("/etc", "is no project"),
-        (f"{HOME}/.config", "is no project"),
+        (HOME, "cannot be a project"),
+        ("/", "cannot be a project"),
+        ("/home", "cannot be a project"),
+        ("/tmp", "cannot be a project"),
+        ("/etc", "cannot be a project"),
+        (f"{HOME}/.config", "cannot be a project"),
         ("/etc/nginx", "belongs to the system"),
         ("/run/user/1000", "belongs to the system"),
         ("/proc/self", "belongs to the system"),

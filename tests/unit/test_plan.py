@@ -64,7 +64,7 @@ def test_without_a_client_only_the_client_cannot_start():
         ({"bwrap": Bubblewrap("/usr/bin/bwrap", hosts.BWRAP_OPTIONS - {"--seccomp"})}, "does not know `--seccomp`"),
         ({"bwrap": Bubblewrap("/usr/bin/bwrap")}, "does not know `--args`, `--perms`"),
         ({"machine": "riscv64"}, "no seccomp filter for riscv64"),
-        ({"workdir": hosts.fact(HOME)}, "is no project"),
+        ({"workdir": hosts.fact(HOME)}, "cannot be a project"),
     ],
 )
 def test_what_cannot_be_confined_is_not_started(changes, message):
@@ -198,7 +198,7 @@ SIGNING = hosts.REPOSITORY.replace(directory=_DIRECTORY.replace(rows=(("commit",
     [
         (Repository(PROJECT, problem="`.git` is neither"), "git does not work inside: `.git` is neither"),
         (ABOVE, "the repository starts above, at /home/alice/src: the rest of it is read-only inside"),
-        (ABOVE.replace(root="/home/alice"), "git does not work inside: `/home/alice` is no project"),
+        (ABOVE.replace(root="/home/alice"), "git does not work inside: `/home/alice` cannot be a project"),
         (BORROWING, "lacks the objects that this repository borrows from /srv/other/.git/objects"),
         (SIGNING, "commits made inside are not signed"),
     ],

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox.host.records import Guarded
+from claudebox.host.records import ProtectedPath
 from claudebox.plan import compose, sandbox_md
 from claudebox.settings.records import MountRequest, Policy
 
@@ -39,7 +39,7 @@ def test_the_text_describes_this_sandbox_and_no_other():
 
 def test_the_agent_learns_that_submodules_stay():
     # proves AWARE-02
-    row = Guarded("submodules", f"{hosts.PROJECT}/sub/.git", "git looks into submodules", "none", "present")
+    row = ProtectedPath("submodules", f"{hosts.PROJECT}/sub/.git", "git looks into submodules", "none", "present")
 
     assert "git rm --cached" in described(Policy("client"), guarded=(row,))
     assert "git rm --cached" not in described(Policy("client"), guarded=hosts.guarded(".vscode"))

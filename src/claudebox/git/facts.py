@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from claudebox.base.state import Instance
     from claudebox.git.config import Row
-    from claudebox.host.records import Guarded, Identity, PathFact
+    from claudebox.host.records import Identity, PathFact, ProtectedPath
     from claudebox.settings.records import MountRequest, Policy
 
 
@@ -510,7 +510,7 @@ def look(
     home: str,
     environ: dict[str, str],
     instance: Instance,
-) -> tuple[tuple[Repository, ...], tuple[Guarded, ...]]:
+) -> tuple[tuple[Repository, ...], tuple[ProtectedPath, ...]]:
     """Return the repositories in writable mounts at their own place, and what git of the host obeys there.
 
     `repository` is that of the project, whose configuration may name something there.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from claudebox.base.state import Instance
     from claudebox.git.config import Row
     from claudebox.git.facts import Repository
-    from claudebox.host.records import Guarded, Held, Leak, PathFact, System
+    from claudebox.host.records import PathFact, PinnedDirectory, ProtectedPath, SecretFile, System
     from claudebox.network.facts import CompanyNetwork
     from claudebox.network.uplink import Candidate
     from claudebox.nix.records import Nix
@@ -153,7 +153,7 @@ def _find_project(
 ) -> tuple[Project, SocketSearch]:
     path, repository, home = workdir.real, git.repository, places.home.path
     mounts = machine.read_mounts()
-    leaks: tuple[Leak, ...] = ()
+    leaks: tuple[SecretFile, ...] = ()
     leaks_note, bound = "", SocketSearch()
     if searching and host_paths.searchable((workdir,), places):  # it is refused otherwise
         beside = (git.above,) if git.above else ()
@@ -184,7 +184,7 @@ def _find_project(
     ), bound
 
 
-def _find_own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:
+def _find_own_files(state: str, workdir: str) -> tuple[tuple[ProtectedPath, ...], tuple[PinnedDirectory, ...]]:
     """Find settings of the user in the project; only links can lead there, and profiles may be such."""
     names = ("config.toml", "CLAUDE.md", "profiles")
     if not any(os.path.islink(f"{state}/{name}") for name in names) and not os.path.isdir(f"{state}/profiles"):

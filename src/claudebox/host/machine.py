@@ -241,8 +241,7 @@ def find_group(uid: int, path: Sequence[str], wanted: Sequence[str] = CONTROLLER
         return ControlGroup()
     lacking = [name for name in wanted if name not in _words(f"{mount}/cgroup.controllers")]
     if lacking:
-        names = " and ".join(lacking)
-        return ControlGroup(problem=f"the controller {names} is not in control groups of version 2 here")
+        return ControlGroup(problem=f"cgroup v2 has no controller {' and '.join(lacking)} here")
     for place in ancestors(os.path.normpath(f"{mount}/{own}")):
         if place.startswith(mount) and _can_hold(place, wanted, top=place == mount):
             return ControlGroup("direct", place, mount, "")

@@ -7,7 +7,16 @@ import stat
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, mode_of, real_path
-from claudebox.host.records import Barrier, Destination, Held, Hidden, KnownPlaces, PathFact, ancestors, between
+from claudebox.host.records import (
+    Barrier,
+    Destination,
+    Hidden,
+    KnownPlaces,
+    PathFact,
+    PinnedDirectory,
+    ancestors,
+    between,
+)
 from claudebox.tables import paths as tables_paths
 
 TYPE_CHECKING = False
@@ -218,7 +227,7 @@ def _owner(uid: int) -> str:
         return f"user {uid}"
 
 
-def above(paths: Iterable[str], workdir: str) -> Iterator[Held]:
+def above(paths: Iterable[str], workdir: str) -> Iterator[PinnedDirectory]:
     """Yield the directories between the project and these paths: who moves one of them moves what lies in it (C22)."""
     for place in dict.fromkeys(place for path in paths for place in between(path, workdir)):
         if "/.git/" in f"{place[len(workdir.rstrip('/')) :]}/":  # mounts of their own, or not shown at all
@@ -227,7 +236,7 @@ def above(paths: Iterable[str], workdir: str) -> Iterator[Held]:
             status = os.lstat(place)
         except OSError:
             continue
-        yield Held(place, (status.st_dev, status.st_ino))
+        yield PinnedDirectory(place, (status.st_dev, status.st_ino))
 
 
 def find_spelling(path: str, workdir: PathFact) -> str:

@@ -9,7 +9,7 @@ from claudebox.base import syscalls
 from claudebox.base.files import list_names, mode_of, read_small, real_path
 from claudebox.base.records import Value
 from claudebox.host.paths import above
-from claudebox.host.records import EmptySubmodule, Guarded, Held, PathFact, between
+from claudebox.host.records import EmptySubmodule, PathFact, PinnedDirectory, ProtectedPath, between
 from claudebox.tables import paths as tables_paths
 from claudebox.tables.paths import OWN
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 # They are links in ~/.claudebox then. An agent that could change them would write the rules of the next session.
 
 
-def find_own_settings(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:
+def find_own_settings(state: str, workdir: str) -> tuple[tuple[ProtectedPath, ...], tuple[PinnedDirectory, ...]]:
     """Return the files in the project that settings are read from, and the directories on the way to them."""
     inside = workdir.rstrip("/") + "/"
-    guarded: dict[str, Guarded] = {}
+    guarded: dict[str, ProtectedPath] = {}
     for path in _places(state):
         real = real_path(path)
         if not real.startswith(inside) or not os.path.exists(real):
             continue
         reason = f"claudebox reads it as {os.path.basename(state)}/{os.path.relpath(path, state)}"
-        guarded[real] = Guarded(OWN, real, reason, "none", "present", _identity(real))
+        guarded[real] = ProtectedPath(OWN, real, reason, "none", "present", _identity(real))
     return tuple(guarded.values()), tuple(above(guarded, workdir))
 
 
@@ -108,7 +108,7 @@ _MOST_NESTED = 32  # repositories below the project: each takes three mounts
 
 def look(
     workdir: str, repository: Repository | None, instance: Instance, nested: tuple[Nested, ...] = ()
-) -> tuple[Guarded, ...]:
+) -> tuple[ProtectedPath, ...]:
     """Return what is there and what is missing; a stub of another session counts as missing."""
     top = f"{workdir.rstrip('/')}/"
     ours = (repository, *repository.nested) if repository is not None else ()
@@ -117,7 +117,7 @@ def look(
     return _settle(lambda: (*_rows(workdir, repository), *_rows_in_nested(workdir, inner[:_MOST_NESTED])), instance)
 
 
-def _rows_in_nested(workdir: str, places: list[str]) -> Iterator[Guarded]:
+def _rows_in_nested(workdir: str, places: list[str]) -> Iterator[ProtectedPath]:
     """Yield what git obeys in the git directories of nested repositories, which stay where they are."""
     for place in places:
         relative = os.path.relpath(place, workdir)
@@ -127,14 +127,14 @@ def _rows_in_nested(workdir: str, places: list[str]) -> Iterator[Guarded]:
 
 def look_in_mounts(
     mounts: tuple[MountRequest, ...], own: tuple[Repository, ...], naming: tuple[Repository, ...], instance: Instance
-) -> tuple[Guarded, ...]:
+) -> tuple[ProtectedPath, ...]:
     """Return the same for writable mounts: of repositories of their `own` there, and what those `naming` them obey."""
     return _settle(lambda: _rows_in_mounts(mounts, own, naming), instance)
 
 
 def _rows_in_mounts(
     mounts: tuple[MountRequest, ...], own: tuple[Repository, ...], naming: tuple[Repository, ...]
-) -> Iterator[Guarded]:
+) -> Iterator[ProtectedPath]:
     taken = {request.dest for request in mounts}
     for request in mounts:
         source, real = request.source, real_path(request.source)
@@ -152,9 +152,9 @@ def _rows_in_mounts(
                 yield found.replace(parents=tuple(pair for pair in found.parents if pair[0] not in taken))
 
 
-def _settle(look_at: Callable[[], Iterable[Guarded]], instance: Instance) -> tuple[Guarded, ...]:
+def _settle(look_at: Callable[[], Iterable[ProtectedPath]], instance: Instance) -> tuple[ProtectedPath, ...]:
     before = recorded_stubs(instance)
-    rows: dict[str, Guarded] = {}
+    rows: dict[str, ProtectedPath] = {}
     for row in look_at():
         rows.setdefault(row.path, row)
     made = before | recorded_stubs(instance)  # another session may have come or gone meanwhile
@@ -166,7 +166,7 @@ def _settle(look_at: Callable[[], Iterable[Guarded]], instance: Instance) -> tup
     )
 
 
-def _rows(workdir: str, repository: Repository | None) -> Iterator[Guarded]:
+def _rows(workdir: str, repository: Repository | None) -> Iterator[ProtectedPath]:
     for name, stub, reason in tables_paths.PROTECTED:
         yield _look(name, workdir, name, stub, reason)
     if repository is None:
@@ -189,11 +189,11 @@ def _rows(workdir: str, repository: Repository | None) -> Iterator[Guarded]:
     yield from (row for row in (_look_at(executed, workdir, workdir) for executed in repository.executed) if row)
 
 
-def _look_at(executed: Executed, base: str, real: str) -> Guarded | None:
+def _look_at(executed: Executed, base: str, real: str) -> ProtectedPath | None:
     """Look at what git obeys in a directory, if it is there; one that is only passed has to stay where it is."""
     path, stub, reason = executed.path, executed.stub, executed.reason
     if path in (base, real):
-        return None if executed.passed else Guarded(tables_paths.GIT, base, reason, "none", "whole")
+        return None if executed.passed else ProtectedPath(tables_paths.GIT, base, reason, "none", "whole")
     top = next((top for top in (base, real) if path.startswith(top.rstrip("/") + "/")), None)
     if top is None:
         return None
@@ -266,7 +266,7 @@ def _is_empty(path: str) -> bool:
         return False
 
 
-def held(workdir: str, repository: Repository | None, empty: tuple[EmptySubmodule, ...]) -> Iterator[Held]:
+def held(workdir: str, repository: Repository | None, empty: tuple[EmptySubmodule, ...]) -> Iterator[PinnedDirectory]:
     """Yield the directories in the project that a directory of the sandbox's own is mounted in."""
     if repository is None or repository.directory is None:
         return
@@ -276,7 +276,7 @@ def held(workdir: str, repository: Repository | None, empty: tuple[EmptySubmodul
         for path in between(place, workdir):
             if path not in missing:
                 status = os.lstat(path)
-                yield Held(path, (status.st_dev, status.st_ino))
+                yield PinnedDirectory(path, (status.st_dev, status.st_ino))
 
 
 def worktrees(workdir: str, repository: Repository | None, instance: Instance) -> PathFact | None:
@@ -297,7 +297,7 @@ def worktrees(workdir: str, repository: Repository | None, instance: Instance) -
     return PathFact(path, path, "directory", (row.identity,) if row.identity else ())
 
 
-def _look(name: str, base: str, relative: str, stub: StubKind, reason: str) -> Guarded:
+def _look(name: str, base: str, relative: str, stub: StubKind, reason: str) -> ProtectedPath:
     """Walk to a path; of a missing one the first missing part is what must not be created."""
     whole = f"{base.rstrip('/')}/{relative}"
     path = base.rstrip("/")
@@ -314,11 +314,11 @@ def _look(name: str, base: str, relative: str, stub: StubKind, reason: str) -> G
                 # that is the project, it is read-only inside.
                 if above:
                     _, identity = above.pop()
-                    return Guarded(name, parent, reason, stub, "present", identity, tuple(above))
+                    return ProtectedPath(name, parent, reason, stub, "present", identity, tuple(above))
                 stub = "none"
-            return Guarded(name, whole if stub == "none" else path, reason, stub, parents=tuple(above))
+            return ProtectedPath(name, whole if stub == "none" else path, reason, stub, parents=tuple(above))
         if stat.S_ISLNK(status.st_mode):
-            return Guarded(name, path, reason, stub, "link")
+            return ProtectedPath(name, path, reason, stub, "link")
         above.append((path, (status.st_dev, status.st_ino)))
     _, identity = above.pop()
-    return Guarded(name, whole, reason, stub, "present", identity, tuple(above))
+    return ProtectedPath(name, whole, reason, stub, "present", identity, tuple(above))

@@ -62,7 +62,7 @@ class Hidden(Value):
     why: str
 
 
-class Guarded(Value):
+class ProtectedPath(Value):
     """A path of the project that the host's tools obey."""
 
     name: str  # what `--allow` calls it
@@ -75,7 +75,7 @@ class Guarded(Value):
     parents: tuple[tuple[str, Identity], ...] = ()  # directories between the project and it
 
 
-class Held(Value):
+class PinnedDirectory(Value):
     """A directory that must stay where it is, because something protected lies in it."""
 
     path: str
@@ -90,7 +90,7 @@ class Submount(Value):
     directory: bool = True
 
 
-class Leak(Value):
+class SecretFile(Value):
     """A file of the project that holds secrets."""
 
     path: str
@@ -191,11 +191,11 @@ class Project(Value):
     owned: bool = True  # by this user
     only_read: bool = False  # in this launch, whoever the user is
     barrier: Barrier = Barrier()  # in the way of root
-    guarded: tuple[Guarded, ...] = ()
-    held: tuple[Held, ...] = ()
+    guarded: tuple[ProtectedPath, ...] = ()
+    held: tuple[PinnedDirectory, ...] = ()
     submounts: tuple[Submount, ...] = ()  # of the host, below the project
     worktrees: PathFact | None = None  # where the client makes worktrees, if that can be writable
-    leaks: tuple[Leak, ...] = ()  # files that hold secrets
+    leaks: tuple[SecretFile, ...] = ()  # files that hold secrets
     leaks_note: str = ""  # how far was searched, if not everywhere
 
 
@@ -205,7 +205,7 @@ class Mounted(Value):
     sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
     destinations: dict[str, Destination] = {}  # noqa: RUF012 - where something must be already
     repositories: tuple[Repository, ...] = ()  # writable, and at their own place
-    guarded: tuple[Guarded, ...] = ()
+    guarded: tuple[ProtectedPath, ...] = ()
 
 
 class Git(Value):

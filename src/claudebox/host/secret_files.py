@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from claudebox.base.state import Instance
-    from claudebox.host.records import Identity, Leak
+    from claudebox.host.records import Identity, SecretFile
     from claudebox.settings.records import Policy
 
 
@@ -31,7 +31,7 @@ _MOST_MASKED = 1000  # bwrap takes no more options
 _NOT_LOOKED_INTO = frozenset((".git", "node_modules", ".venv", "venv", "target", "__pycache__", ".tox", ".mypy_cache"))
 
 
-def leaks(policy: Policy, directories: tuple[str, ...], instance: Instance) -> tuple[tuple[Leak, ...], str]:
+def leaks(policy: Policy, directories: tuple[str, ...], instance: Instance) -> tuple[tuple[SecretFile, ...], str]:
     """Look into files that are named like secrets."""
     if policy.project_secrets == "allow":
         return (), ""

@@ -11,7 +11,7 @@ import os
 import re
 
 from claudebox.base.files import read_small
-from claudebox.host.records import Leak
+from claudebox.host.records import SecretFile
 from claudebox.tables.secrets import VALUE_PREFIXES, name_looks_secret, value_looks_secret
 
 TYPE_CHECKING = False
@@ -36,9 +36,9 @@ _RANDOM = re.compile(r"^(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/=_\-]{20,}$")
 _JSON = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]', re.DOTALL)  # strings, closed or not, and what stands between them
 
 
-def examine(paths: tuple[str, ...]) -> tuple[Leak, ...]:
+def examine(paths: tuple[str, ...]) -> tuple[SecretFile, ...]:
     """Return the files that hold secrets."""
-    found: list[Leak] = []
+    found: list[SecretFile] = []
     left = _MOST_BYTES
     for path in paths:
         name = os.path.basename(path).lower()
@@ -51,14 +51,14 @@ def examine(paths: tuple[str, ...]) -> tuple[Leak, ...]:
         if name.endswith(_BINARY) or content is None or b"\0" in content:
             if content != b"":
                 # A key store, or too large to look at: nothing of it is shown.
-                found.append(Leak(path, (), b"", identity))
+                found.append(SecretFile(path, (), b"", identity))
             continue
         left -= len(content)
         text = content.decode("utf-8", "surrogateescape")
         lines = tuple(sorted({number for number, _ in _lines(text, name)}))
         if lines:
             masked = _masked_copy(text, name, set(lines)).encode("utf-8", "surrogateescape")
-            found.append(Leak(path, lines, masked, identity))
+            found.append(SecretFile(path, lines, masked, identity))
     return tuple(found)
 
 

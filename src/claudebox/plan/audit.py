@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 _UNCHOSEN = (
-    "nobody has chosen a network yet, so that everything which this machine reaches is open: start claudebox on a "
-    "terminal to be asked, or set `network` in ~/.claudebox/config.toml"
+    "no network tier chosen: using full, which reaches the LAN and localhost; start claudebox on a terminal to be "
+    "asked, or set `network` in ~/.claudebox/config.toml"
 )
 _SEEN = "named: "  # in front of what was told and is no decision
 _NAMED = 5  # of one kind; the rest is counted

@@ -26,64 +26,6 @@ if TYPE_CHECKING:
     from claudebox.settings.records import Policy, SecretRequest
 
 
-# What a plan leaves open, in sentences for the audit.
-
-
-def describe(policy: Policy, host: Host, held: str) -> Iterable[str]:
-    """Return what the user should know before saying yes."""
-    if not host.machine.hostname:
-        yield "the name of this machine is visible inside: a filter of system calls forbids to give the sandbox its own"
-    if host.machine.landlock < 6 and policy.tier.shared:
-        yield (
-            "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier "
-            f"{policy.network}"
-        )
-    if policy.allow_userns:
-        useless = ", and root cannot even make one: the kernel wants capabilities for that" if host.uid == 0 else ""
-        yield f"user namespaces are allowed inside: more of the kernel can be attacked{useless}"
-    if policy.unsafe_mounts and policy.mounts:
-        yield "--unsafe-mounts: mounts were not checked for what they expose"
-    yield from git_plan.warnings(policy, host)
-    model = policy.program == "client" and not policy.command and not held
-    of_network = [*network_plan.warnings(policy, host, needed=policy.agent.upstream.host if model else "")]
-    if held:
-        from claudebox.broker import plan as broker_plan
-
-        of_network += broker_plan.warnings(policy, host)
-    yield from dict.fromkeys(of_network)
-    yield from plan_protected.warnings(policy, host)
-    yield from masking.warnings(policy, host)
-    yield from masking.socket_warnings(host)
-    yield from _secret_warnings(policy, host)
-    for request in policy.names:
-        if request.name not in host.environ and request.origin.startswith("--"):
-            yield f"{request.origin}: {request.name} is not set on the host"
-
-
-def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
-    held = {secret.env for secret in host.secrets.held}
-    missing = [secret for secret in policy.secrets if secret.env not in held]
-    if missing and policy.tier.isolated:
-        names = ", ".join(secret.env for secret in missing)
-        tier = policy.network
-        yield f"secrets ({names}) are for hosts, and tier {tier} reaches no host: their variables are not set inside"
-        return
-    reached = {(secret.env, place) for secret in host.secrets.held for place in secret.hosts}
-    if policy.tier.listed:
-        for secret in policy.secrets:
-            closed = [named(place) for place in secret.hosts if (secret.env, place) not in reached]
-            if closed and (secret.env in held or _is_set(secret, host)):
-                yield f"{secret.origin}: {', '.join(closed)} is not among the domains that are allowed"
-        missing = [secret for secret in missing if not _is_set(secret, host)]
-    for secret in missing:
-        yield f"{secret.origin}: {secret.source} is not set on the host, so {secret.env} is not set inside"
-
-
-def _is_set(secret: SecretRequest, host: Host) -> bool:
-    kind, _, name = secret.source.partition(":")
-    return kind != "env" or bool(host.environ.get(name))
-
-
 _FILES = frozenset(("file", "symlink", "copy", "mask", "socket", "late"))
 _RANK = {"mask": 2, "empty": 2, "copy": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, for the same place
 
@@ -130,7 +72,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         sizes="--size" in host.bwrap.options,
         link=_link(policy, host),
         hostname=host.machine.hostname,
-        warnings=(*describe(policy, host, held), *extra.warnings),
+        warnings=(*_warnings(policy, host, held), *extra.warnings),
         notes=(*_notes(policy, host), *limited),
         withheld=plan_environment.withheld(host, variables),
         path_outside=plan_environment.path_outside(host, variables),
@@ -290,6 +232,61 @@ def _rank(row: Mount) -> int:
 
 def _parts(path: str) -> list[str]:
     return path.split("/")
+
+
+def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
+    """Yield what a plan leaves open, in sentences for the audit."""
+    if not host.machine.hostname:
+        yield "the name of this machine is visible inside: a filter of system calls forbids to give the sandbox its own"
+    if host.machine.landlock < 6 and policy.tier.shared:
+        yield (
+            "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier "
+            f"{policy.network}"
+        )
+    if policy.allow_userns:
+        useless = ", and root cannot even make one: the kernel wants capabilities for that" if host.uid == 0 else ""
+        yield f"user namespaces are allowed inside: more of the kernel can be attacked{useless}"
+    if policy.unsafe_mounts and policy.mounts:
+        yield "--unsafe-mounts: mounts were not checked for what they expose"
+    yield from git_plan.warnings(policy, host)
+    model = policy.program == "client" and not policy.command and not held
+    of_network = [*network_plan.warnings(policy, host, needed=policy.agent.upstream.host if model else "")]
+    if held:
+        from claudebox.broker import plan as broker_plan
+
+        of_network += broker_plan.warnings(policy, host)
+    yield from dict.fromkeys(of_network)
+    yield from plan_protected.warnings(policy, host)
+    yield from masking.warnings(policy, host)
+    yield from masking.socket_warnings(host)
+    yield from _secret_warnings(policy, host)
+    for request in policy.names:
+        if request.name not in host.environ and request.origin.startswith("--"):
+            yield f"{request.origin}: {request.name} is not set on the host"
+
+
+def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
+    held = {secret.env for secret in host.secrets.held}
+    missing = [secret for secret in policy.secrets if secret.env not in held]
+    if missing and policy.tier.isolated:
+        names = ", ".join(secret.env for secret in missing)
+        tier = policy.network
+        yield f"secrets ({names}) are for hosts, and tier {tier} reaches no host: their variables are not set inside"
+        return
+    reached = {(secret.env, place) for secret in host.secrets.held for place in secret.hosts}
+    if policy.tier.listed:
+        for secret in policy.secrets:
+            closed = [named(place) for place in secret.hosts if (secret.env, place) not in reached]
+            if closed and (secret.env in held or _is_set(secret, host)):
+                yield f"{secret.origin}: {', '.join(closed)} is not among the domains that are allowed"
+        missing = [secret for secret in missing if not _is_set(secret, host)]
+    for secret in missing:
+        yield f"{secret.origin}: {secret.source} is not set on the host, so {secret.env} is not set inside"
+
+
+def _is_set(secret: SecretRequest, host: Host) -> bool:
+    kind, _, name = secret.source.partition(":")
+    return kind != "env" or bool(host.environ.get(name))
 
 
 def _check_bwrap(host: Host) -> None:

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.host.records import Host, Leak
+    from claudebox.host.records import Host, SecretFile
     from claudebox.settings.records import Policy
 
 
@@ -53,7 +53,7 @@ def find_exposed(host: Host) -> tuple[str, ...]:
     return tuple(_place(leak, host.workdir.real) for leak in host.project.leaks)
 
 
-def _place(leak: Leak, workdir: str) -> str:
+def _place(leak: SecretFile, workdir: str) -> str:
     shown = leak.path[len(workdir) + 1 :] if leak.path.startswith(f"{workdir}/") else leak.path
     if not leak.lines:
         return shown

@@ -71,7 +71,7 @@ def why_no_project(fact: PathFact, host: Host) -> str:
     name = f"`{fact.path}`"
     for place in host.places.not_projects:
         if fact.identity == place.identity:
-            return f"{name} is no project: everything in it would be writable"
+            return f"{name} cannot be a project: everything in it would be writable"
     if fact.identity in host.places.home.lineage:
         return f"{name} contains your home: everything in it would be writable"
     excepted = any(place.identity in fact.lineage for place in host.places.beneath_after_all)

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.host.records import Guarded, Host
+    from claudebox.host.records import Host, ProtectedPath
     from claudebox.settings.records import Policy
 
 
@@ -66,7 +66,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
             yield Mount(path, "bind", "holds something protected", path, pinned=identity, role="pin")
 
 
-def _ignored(closed: tuple[Guarded, ...], host: Host) -> Iterator[Mount]:
+def _ignored(closed: tuple[ProtectedPath, ...], host: Host) -> Iterator[Mount]:
     """Tell git inside to ignore what the user ignores, and stubs: `stash -u` would fail to remove empty directories."""
     project = host.git.repository.root if host.git.repository is not None else host.workdir.real
     roots = [root.rstrip("/") for root in (project, *(row.root for row in host.mounted.repositories))]
@@ -116,7 +116,7 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
             yield f"{guarded.path} is one of your own settings of claudebox, and read-only inside"
 
 
-def _closed(policy: Policy, host: Host) -> Iterator[Guarded]:
+def _closed(policy: Policy, host: Host) -> Iterator[ProtectedPath]:
     """Return what is protected in this launch, without what lies in something that is protected as a whole."""
     opened = _opened(policy)
     rows = [

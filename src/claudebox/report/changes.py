@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.host.records import Guarded
+    from claudebox.host.records import ProtectedPath
     from claudebox.undo.manifest import KeptEntry, PathChange, Snapshot
     from claudebox.undo.snapshot import Beginning
 
@@ -87,7 +87,7 @@ class Places(Value):
 
     workdir: str
     git_dir: str = ""  # of the repository, which only claudebox and the host write to
-    guarded: tuple[Guarded, ...] = ()
+    guarded: tuple[ProtectedPath, ...] = ()
     stubs: frozenset[str] = frozenset()  # of this session
     standing: frozenset[str] = frozenset()  # stubs of sessions that are still alive
     reopened: tuple[tuple[int, int], ...] = ()  # directories of the user's that we opened and closed again

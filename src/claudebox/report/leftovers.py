@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from claudebox.git.disarm import Disarmed
-    from claudebox.host.records import Guarded, Host, Identity
+    from claudebox.host.records import Host, Identity, ProtectedPath
     from claudebox.plan.records import Plan
     from claudebox.report.changes import Report
     from claudebox.settings.records import Policy
@@ -149,7 +149,7 @@ class Leftovers:
         self,
         scope: Scope,
         instance: Instance,
-        guarded: tuple[Guarded, ...] = (),
+        guarded: tuple[ProtectedPath, ...] = (),
         stubs: frozenset[str] = frozenset(),
         standing: frozenset[str] = frozenset(),
         session: str = "",
