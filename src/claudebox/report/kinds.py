@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
-import re
 import sys
-from functools import cache
 
 from claudebox.base import trees
 from claudebox.base.files import Closing, open_beneath, read_at
@@ -45,6 +42,7 @@ _SHAPE = frozenset(("HEAD", "objects", "refs"))
 _OBEYED = frozenset(name for _, _, names in UNASKED for name in names.split())  # directories that are never output
 _TAG, _RULES = "CACHEDIR.TAG", ".gitignore"
 _LONGEST = 1 << 16  # bytes of a .gitignore
+_compiled: dict[str, Glob] = {}
 
 
 class Kind(Value):
@@ -59,11 +57,15 @@ class Kind(Value):
 OWN = Kind("own")
 
 
-@cache
 def compile_glob(text: str) -> Glob:
     """Return what tells whether a name fits a pattern as git has it; takes linear time for each star."""
-    plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[\\" else found[1], text)
-    return re.compile(fnmatch.translate(plain.replace("[^", "[!"))).match
+    import fnmatch
+    import re
+
+    if text not in _compiled:
+        plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[\\" else found[1], text)
+        _compiled[text] = re.compile(fnmatch.translate(plain.replace("[^", "[!"))).match
+    return _compiled[text]
 
 
 def fits_path(parts: Sequence[str], globs: Sequence[Glob | None]) -> bool:

@@ -11,9 +11,8 @@ import os
 import stat
 import time
 
-from claudebox.base import console
+from claudebox.base import console, syscalls
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import parse_object
 from claudebox.base.state import open_state
 
 TYPE_CHECKING = False
@@ -197,7 +196,7 @@ class LogReader:
             for text in whole:
                 if marks and not any(mark in text for mark in marks):
                     continue
-                if line := parse_object(text):
+                if isinstance(line := syscalls.parse_json(text), dict):
                     yield line
 
     def close(self) -> None:
