@@ -1,4 +1,4 @@
-"""`--instances`: the projects that have state here, and removing those whose project is gone."""
+"""`--instances`: list the projects with state here, and prune those that no longer exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from claudebox.settings.layers import Settings
 
 
-_LARGE = 1 << 20  # caches that a listing names
+_MIN_CACHES = 1 << 20  # bytes of caches worth showing
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Entry:
     directory: str
     project: str
     size: int
-    complete: bool  # the size is all of it
+    complete: bool  # `size` is exact
     used: float
-    caches: int  # so much of it are caches of packages
+    caches: int  # bytes of package caches in it
 
     @property
     def gone(self) -> bool:
@@ -41,7 +41,6 @@ class Entry:
 
 
 def run(settings: Settings, environ: dict[str, str]) -> int:
-    """List, or prune after asking."""
     state = f"{current_home(environ)}/.claudebox/instances"
     entries = sorted(_entries(state), key=lambda entry: -entry.used)
     if not settings.words:
@@ -64,7 +63,7 @@ def _entries(state: str) -> Iterator[Entry]:
 
 
 def _size(directory: str) -> tuple[int, bool]:
-    """Return how much a directory takes, and whether that is all of it."""
+    """Return the disk usage of a directory, and whether all of it could be read."""
     unseen: list[tuple[str, str]] = []
     return sum(status.st_blocks * 512 for _, status in trees.walk(directory, unseen)), not unseen
 
@@ -95,7 +94,7 @@ def _line(entry: Entry) -> str:
     used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
     gone = console.paint("  (gone)", "yellow", descriptor=1) if entry.gone else ""
     size = ("" if entry.complete else "> ") + human(entry.size)
-    caches = f"  ({human(entry.caches)} caches)" if entry.caches > _LARGE else ""
+    caches = f"  ({human(entry.caches)} caches)" if entry.caches > _MIN_CACHES else ""
     return f"{size:>9}  {used}  {os.path.basename(entry.directory)}  {console.clean(entry.project)}{caches}{gone}"
 
 

@@ -1,4 +1,4 @@
-"""`--show FILE...`: copy files to where every session can read them, so that they can be shown to an agent."""
+"""`--show FILE...`: copy files to a directory that every session can read."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
-    """Copy, and say by which name the agent finds each."""
+    """Copy the files, and print the path of each inside."""
     words = flags.words
     if not words:
         raise ClaudeboxError("`--show` needs a file", hint="`claudebox --show screenshot.png`")
     for word in words:
-        os.close(_open(word))  # before anything is made
+        os.close(_open(word))  # refuse before anything is made
     home = current_home(environ)
     place = f"{home}/.claudebox/drop"
     directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY) if os.path.islink(place) else -1
@@ -35,14 +35,14 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
             name = _copy(word, directory)
             console.write([console.clean(f"{place}/{name}")], descriptor=1)
     console.note(
-        "press Ctrl+V in the client for the newest picture, or name the path; "
-        "sessions that were started before the directory existed do not see it"
+        "press Ctrl+V in the client for the newest picture, or give it the path; "
+        "sessions started before the first `--show` do not see the directory"
     )
     return 0
 
 
 def _copy(path: str, directory: int) -> str:
-    """Copy one file, which appears as a whole."""
+    """Copy one file atomically."""
     name = os.path.basename(path.rstrip("/"))
     try:
         source = _open(path)
@@ -60,7 +60,7 @@ def _copy(path: str, directory: int) -> str:
 
 
 def _open(path: str) -> int:
-    """Open what stands at a path, through no link: an agent can make one, and ask you to show it."""
+    """Open a path through no link: an agent could make one and ask the user to show it."""
     parent, name = os.path.split(os.path.abspath(path))
     try:
         with Closing(os.open("/", os.O_PATH | os.O_CLOEXEC)) as top:

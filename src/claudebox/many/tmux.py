@@ -1,7 +1,7 @@
-"""The tmux server that holds the terminals of sessions without one, with a socket and settings of its own.
+"""The tmux server that holds the terminals of background sessions, with its own socket and settings.
 
-The socket lies in a directory that only its owner can enter and no sandbox ever sees. Sessions are called by ids of
-ours, so no name of the user's means anything to tmux.
+The socket lies in a directory that only its owner can enter and no sandbox sees. tmux knows sessions by our ids, so it
+never interprets a name that the user chose.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from claudebox.base.files import Closing, is_private, replace_file
 from claudebox.base.state import open_state
 from claudebox.host import programs
 
-_LONGEST = 100  # bytes of the path of a socket, of which the kernel takes 107
+_MAX_SOCKET_PATH = 95  # bytes; the kernel takes 107, and a launcher's socket has a longer name than tmux's
 _FALLBACK = "xterm-256color"
 _SECONDS = 20
 _ENDED = "this session has ended; Ctrl+Z leaves"
-# Nothing of the terminal's protections changes: no passing through, no clipboard, no keys but one to leave and one to
-# look back. A session that has ended keeps its last screen.
+# The terminal stays protected: no passthrough, no clipboard, and no keys but one to leave and one to scroll back. An
+# ended session keeps its last screen.
 _SETTINGS = f"""\
 set -gq default-terminal "tmux-256color"
 set -asq terminal-features ",*:RGB:hyperlinks:extkeys:focus:title:usstyle:sync"
@@ -54,12 +54,11 @@ bind -n S-PPage copy-mode -eu
 
 @dataclass(frozen=True)
 class Pane:
-    """What tmux says of one session."""
+    """What tmux reports about one session."""
 
     dead: bool
-    status: int  # -1: it does not say
+    status: int  # -1: unknown
     title: str
-    lines: tuple[str, ...] = ()
 
 
 class Tmux:
@@ -71,14 +70,13 @@ class Tmux:
         self.program = programs.find_tool("tmux", programs.search_path(environ, os.getcwd())) or ""
 
     def require(self) -> None:
-        """Refuse where there is no tmux."""
         if not self.program:
             raise ClaudeboxError(
-                "sessions without a terminal need `tmux`, which was not found", hint="install the package `tmux`"
+                "background sessions need `tmux`, which was not found", hint="install the package `tmux`"
             )
 
     def start(self, identifier: str, size: tuple[int, int], words: list[str]) -> None:
-        """Start a session that runs this program; nothing of this environment goes with it."""
+        """Start a session that runs this program, with no variables of this environment."""
         self.require()
         with Closing(os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
             replace_file(descriptor, "tmux.conf", _SETTINGS.encode())
@@ -90,7 +88,7 @@ class Tmux:
             raise ClaudeboxError(f"tmux did not start the session: {result.stderr.strip()[-200:]}")
 
     def attach(self, identifier: str) -> None:
-        """Show a session on this terminal until it is left, or ends."""
+        """Show a session on this terminal until the user leaves or it ends."""
         self.require()
         term = self._environ.get("TERM") or _FALLBACK
         words = [*self._words(), "-u", "attach-session", "-t", f"={identifier}"]
@@ -103,20 +101,19 @@ class Tmux:
                 raise ClaudeboxError(f"tmux: {message[-200:]}")
 
     def is_shown(self, identifier: str) -> bool:
-        """Return whether some terminal shows a session."""
         return bool(self._run("list-clients", "-t", f"={identifier}").stdout.strip())
 
     def leave(self, identifier: str) -> None:
-        """Let go of every terminal that shows a session."""
+        """Detach every terminal from a session."""
         self._run("detach-client", "-s", f"={identifier}")
 
     def kill(self, identifier: str) -> None:
-        """Take a session away; what runs in it hears a hang-up."""
+        """Remove a session; what runs in it gets SIGHUP."""
         if self.program:
             self._run("kill-session", "-t", f"={identifier}")
 
     def panes(self) -> dict[str, Pane]:
-        """Return what tmux knows, by id."""
+        """Return all sessions by id."""
         if not self.program or not os.path.lexists(f"{self.directory}/tmux"):
             return {}
         form = "#{session_name}\t#{pane_dead}\t#{pane_dead_status}\t#{pane_dead_signal}\t#{pane_title}"
@@ -129,7 +126,7 @@ class Tmux:
         return found
 
     def screen(self, identifier: str, *, history: int = 0) -> list[str]:
-        """Return the text that stands on the screen of a session, cleaned, without empty lines at its end."""
+        """Return the text on the screen of a session, cleaned, without trailing empty lines."""
         result = self._run("capture-pane", "-p", "-J", "-S", f"-{history}", "-t", f"={identifier}:")
         lines = [console.clean(line.rstrip()) for line in result.stdout.split("\n")]
         while lines and lines[-1] in ("", _ENDED):
@@ -140,7 +137,7 @@ class Tmux:
         return [self.program, "-S", f"{self.directory}/tmux", "-f", f"{self.directory}/tmux.conf"]
 
     def _variables(self) -> dict[str, str]:
-        """Return all that the server and its clients get to know of this environment."""
+        """Return the whole environment of the server and its clients."""
         return {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "TERM": _FALLBACK, "SHELL": "/bin/sh"}
 
     def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -154,9 +151,9 @@ class Tmux:
 
 
 def run_directory(state: str) -> str:
-    """Return the directory of the socket, made if it is missing: in our state, or elsewhere where that is too long."""
+    """Create and return the directory of the socket: in our state, or elsewhere if that path is too long."""
     path = f"{state}/run"
-    if len(os.fsencode(path)) <= _LONGEST - len("/tmux"):
+    if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
         os.close(open_state(state, "run"))
         return path
     runtime, name = f"/run/user/{os.getuid()}", syscalls.sha256(os.fsencode(state))[:8]
