@@ -72,7 +72,7 @@ def describe_absent(directories: Iterable[str], inside: Iterable[str], home: str
         present.update(_entries(directory))
     for directory in directories:
         names = [name for name in _entries(directory) if name not in present and name != "claude"]
-        names = [name for name in names if os.access(f"{directory}/{name}", os.X_OK)]
+        names = [name for name in names if os.access(os.path.join(directory, name), os.X_OK)]
         if not names:
             continue
         names.sort(key=lambda name: (_WANTED.index(name) if name in _WANTED else len(_WANTED), name))
