@@ -80,7 +80,7 @@ def test_a_fork_that_fails_is_tried_again_and_ends_nothing(user_box, background,
     altered(
         user_box,
         edits={
-            "git/sidecar.py": ("_FIRST, _NEVER = 0.7,", "_FIRST, _NEVER = 2.0,"),
+            "git/sidecar.py": ("_DELAY, _NEVER = 0.7,", "_DELAY, _NEVER = 2.0,"),
             "run/supervise.py": ("_AGAIN = 5.0", "_AGAIN = 0.5"),
         },
     )

@@ -265,7 +265,9 @@ GROUP = "import os, signal; os.setpriority(os.PRIO_PGRP, 0, 19); os.kill(0, sign
 
 def test_signals_and_priorities_for_its_group_reach_nobody_outside(user_box, altered):
     # proves B18, PTY-01
-    altered(user_box, edits={"plan/compose.py": ("host.landlock >= 6", "host.landlock >= 99")})  # before Linux 6.12
+    altered(
+        user_box, edits={"plan/compose.py": ("host.machine.landlock >= 6", "host.machine.landlock >= 99")}
+    )  # before Linux 6.12
     program = user_box.write("program.py", GROUP)
     user_box.write("wrapper.sh", f"{command(user_box, 'python3', program)}\necho status $?, priority $(nice)\n")
     user_box.write("control.sh", f"python3 {program}\necho still here\n")
