@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import threading
 import time
@@ -305,6 +306,40 @@ def test_configuration_tells_what_the_daemon_does_not(tmp_path, monkeypatch, lin
     found = nix_facts.read_daemon(Location(socket="/own"), PROGRAM, {"NIX_CONF_DIR": str(tmp_path)})
     assert (found.trusted, found.sandbox) == ("unknown", "unknown")
     assert "changed after it had started" in found.problem
+
+
+@pytest.mark.parametrize("lines", [None, "include more.conf\n", "!include more.conf\n"])
+@pytest.mark.parametrize("told", ["no", "unknown"])
+def test_a_configuration_that_cannot_be_read_says_nothing(tmp_path, monkeypatch, lines, told):
+    # proves NIXSEC-01, G01, G02
+    conf, more = tmp_path / "nix.conf", tmp_path / "more.conf"
+    monkeypatch.setattr(nix_facts, "ask_daemon", lambda _path: ("2.31.5", told))
+    monkeypatch.setattr(nix_facts, "_started", lambda _path: time.time())
+
+    def read() -> Daemon:
+        return nix_facts.read_daemon(Location(socket="/own"), PROGRAM, {"NIX_CONF_DIR": str(tmp_path)})
+
+    if lines is not None:
+        conf.write_text(lines)
+        more.mkdir()  # for root everything else can be read
+    unread = read()
+    assert (unread.trusted, unread.sandbox) == (told, "unknown")
+    assert str(conf if lines is None else more) in unread.problem
+
+    conf.write_text("")
+    assert read().sandbox == "true"
+
+
+def test_a_configuration_that_was_moved_into_place_is_as_young_as_the_move(tmp_path, monkeypatch):
+    # proves NIXSEC-01, G02
+    conf = tmp_path / "nix.conf"
+    conf.write_text("sandbox = true\n")
+    os.utime(conf, (1, 1))
+    monkeypatch.setattr(nix_facts, "ask_daemon", lambda _path: ("2.31.5", "no"))
+    for age, sandbox in ((0, "true"), (60, "unknown")):
+        monkeypatch.setattr(nix_facts, "_started", lambda _path, age=age: time.time() - age)
+        found = nix_facts.read_daemon(Location(socket="/own"), PROGRAM, {"NIX_CONF_DIR": str(tmp_path)})
+        assert found.sandbox == sandbox
 
 
 def test_the_version_of_the_client_is_that_of_its_store_path_or_of_the_daemon(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -150,10 +151,12 @@ def read_daemon(location: Location, program: str, environ: Mapping[str, str]) ->
     except OSError as error:
         return Daemon(problem=f"it does not answer: {error.strerror or error}")
     client = _version_in_store(location.inside(program)) or version
-    settings, changed = _read_configuration(environ)
+    settings, changed, unread = _read_configuration(environ)
     if changed > _started(location.socket) + _CLOCK_ERROR:
         reason = "its configuration changed after it had started: what is in force is not known"
         return Daemon(version, client, problem=reason)
+    if unread:
+        return Daemon(version, client, trust, problem=f"its configuration `{unread}` cannot be read")
     if trust == "unknown":
         names = [name for key in _TRUST_SETTINGS for value in settings.get(key, ()) for name in value.split()]
         trust = "yes" if os.getuid() == 0 or any(map(_names_us, names)) else "no"
@@ -215,22 +218,36 @@ def _configured_elsewhere(location: Location, environ: Mapping[str, str]) -> boo
     return real_path(own) != real_path(_CONFIGURATION)
 
 
-def _read_configuration(environ: Mapping[str, str]) -> tuple[dict[str, list[str]], float]:
-    """Return every value that each setting of the machine is given, and when the files last changed.
+def _read_configuration(environ: Mapping[str, str]) -> tuple[dict[str, list[str]], float, str]:
+    """Return every value that each setting of the machine is given, when the files last changed, and one not read.
+
+    Only an included file may be missing: without nix.conf itself, the daemon was built to read another one.
 
     It holds access tokens: nothing of it is ever shown.
     """
     settings: dict[str, list[str]] = {}
-    changed = 0.0
-    pending = [f"{environ.get('NIX_CONF_DIR', '') or _CONFIGURATION}/nix.conf"]
+    changed, unread = 0.0, ""
+    main = f"{environ.get('NIX_CONF_DIR', '') or _CONFIGURATION}/nix.conf"
+    pending = [main]
     seen: set[str] = set()
     while pending:
         path = pending.pop()
-        content = None if path in seen else read_small(path, limit=_FILE_LIMIT, follow=True)
-        seen.add(path)
-        if content is None:
+        if path in seen:
             continue
-        changed = max(changed, os.stat(path).st_mtime)
+        seen.add(path)
+        content = read_small(path, limit=_FILE_LIMIT, follow=True)
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            if path == main or error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                unread = path
+            continue
+        if content is None:
+            unread = path
+            continue
+        # A file that was moved here keeps its mtime; the ctime of one in the store changes with links to it.
+        in_store = real_path(path).startswith(f"{STORE}/")
+        changed = max(changed, status.st_mtime, 0.0 if in_store else status.st_ctime)
         for line in os.fsdecode(content).split("\n"):
             name, equals, value = (part.strip() for part in line.partition("#")[0].partition("="))
             words = line.split()
@@ -238,7 +255,7 @@ def _read_configuration(environ: Mapping[str, str]) -> tuple[dict[str, list[str]
                 settings.setdefault(name, []).append(value)
             elif len(words) == 2 and words[0] in ("include", "!include"):
                 pending.append(os.path.join(os.path.dirname(path), words[1]))
-    return settings, changed
+    return settings, changed, unread
 
 
 def _started(path: str) -> float:

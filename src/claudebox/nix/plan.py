@@ -198,7 +198,7 @@ def _judged(nix: Nix) -> NixAccess:
         if daemon.sandbox != "true":
             return NixAccess(
                 "off",
-                f"its builders may see files of this machine: `sandbox` is {daemon.sandbox}",
+                f"its builders may see files of this machine: {daemon.problem or f'`sandbox` is {daemon.sandbox}'}",
                 "set `sandbox = true` in /etc/nix/nix.conf and restart the daemon",
             )
         return NixAccess("daemon", "it does not trust you, and its builders have a sandbox", warnings=holes)
