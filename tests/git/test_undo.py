@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -10,6 +11,7 @@ import sys
 import time
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -801,6 +803,39 @@ def test_a_full_disk_leaves_a_database_that_can_be_used(tmp_path):
     assert b"".join(SnapshotStore(str(tmp_path)).read_content(name.hex())) == b"kept"
 
 
+def test_what_was_not_written_is_not_taken_for_kept(tmp_path, monkeypatch):
+    # proves UNDO-01
+    from claudebox.base.errors import ClaudeboxError
+    from claudebox.undo import store as undo_store
+
+    monkeypatch.setattr(undo_store, "_WAIT", 0.05)
+    other, store = (undo_store.SnapshotStore(str(tmp_path)) for _ in range(2))
+    other._run("BEGIN IMMEDIATE")
+    store.keep_bytes(b"kept")
+    with pytest.raises(ClaudeboxError, match="locked"):
+        store.save()
+    other._run("COMMIT")
+
+    name = store.keep_bytes(b"kept")
+    store.save()
+
+    assert b"".join(store.read_content(name.hex())) == b"kept"
+
+
+def test_no_content_is_swept_while_another_session_uses_the_store(tmp_path):
+    # proves UNDO-01
+    from claudebox.undo.store import SnapshotStore
+
+    first, second = (SnapshotStore(str(tmp_path)) for _ in range(2))
+    first.prune(1)  # in vain: the second one has the store open
+    second.close()
+    with open(tmp_path / "lock", "rb") as held, pytest.raises(BlockingIOError):
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    first.close()
+    with open(tmp_path / "lock", "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def test_a_damaged_content_is_not_put_back(tmp_path):
     # proves UNDO-01
     from claudebox.undo.store import SnapshotStore
@@ -985,6 +1020,35 @@ def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):
     again.write_snapshot("s", scan.snapshot())
     assert b"".join(again.read_content(again.read_snapshot("s").entries()["f0"].content)) == b"0"
     assert again.names() == ["s"]
+
+
+def test_a_snapshot_that_is_cut_off_hides_no_change_that_was_made_before_it_was_read(tmp_path):
+    # proves REPORT-01, UNDO-01
+    from claudebox.report import changes as report_changes
+    from claudebox.settings.records import UndoRequest
+    from claudebox.undo import snapshot
+
+    project, state = tmp_path / "p", tmp_path / "state"
+    project.mkdir()
+    for number in range(3):
+        (project / f"f{number}").write_text("old")
+    time.sleep(0.05)
+    begun = snapshot.begin(str(project), listing=False)
+    line, said = os.pipe()
+    gate, release = os.pipe()
+    os.write(release, b"%d" % time.time_ns())
+    os.close(release)  # the session ends at once
+    time.sleep(0.05)
+    (project / ".envrc").write_text("evil")
+    (project / "f1").write_text("evil")
+    plan = SimpleNamespace(git=(), stubs=(), mounts=(), workdir=str(project))
+    snapshot._take(plan, UndoRequest(directory=f"{state}/undo"), "cut", said, gate)  # type: ignore[arg-type]
+    places = report_changes.Places(str(project), snapshot=(str(state), "cut"))
+    seen = report_changes.look(places, begun)
+
+    os.close(said)
+    assert os.read(line, 64) == b"", "it was cut off"
+    assert sorted(change.path for change in seen.changes) == [".envrc", "f1"]
 
 
 def test_kill_during_the_snapshot_and_during_undo(user_project, numbers):

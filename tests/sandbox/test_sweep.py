@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.conftest import is_disarmed, need
@@ -14,7 +15,7 @@ from tests.sandbox.conftest import PYTHON
 
 from claudebox.report import changes as report_changes
 from claudebox.report import kinds, screen
-from claudebox.undo import snapshot
+from claudebox.undo import snapshot, walker
 
 WORK = (
     "echo b >>deep/er/notes.md; echo new >new.txt; mkdir src; echo 1 >src/main.py; git add -A; git commit -qm work;"
@@ -358,7 +359,7 @@ def test_before_the_start_only_so_much_time_is_spent(tmp_path, monkeypatch):
         once = len(started)
     finally:
         active = False
-    monkeypatch.setattr(snapshot, "_LISTING", -1.0)
+    monkeypatch.setattr(snapshot, "LISTING", -1.0)
     cut = snapshot.begin(str(tmp_path))
     (tmp_path / "a/7/deep").unlink()
     (tmp_path / "a/8/Makefile").write_text("all:")
@@ -370,18 +371,42 @@ def test_before_the_start_only_so_much_time_is_spent(tmp_path, monkeypatch):
     assert (seen[0].unseen, seen[1].unseen) == ((), (("", snapshot.UNTRACKED),))
 
 
-def test_a_clock_that_is_set_back_hides_nothing(tmp_path):
+def test_a_directory_that_was_listed_in_part_has_no_new_files_that_were_there(tmp_path, monkeypatch):
+    # proves REPORT-01, REPORT-03
+    for number in range(40):
+        (tmp_path / f"{number}.py").touch()
+    time.sleep(0.05)
+    times = iter((0.0, 0.0, 0.0))
+    monkeypatch.setattr(walker, "_EVERY", 8)
+    monkeypatch.setattr(walker, "time", SimpleNamespace(monotonic=lambda: next(times, 9.0), time_ns=time.time_ns))
+    begun = snapshot.begin(str(tmp_path), deadline=5.0)
+    monkeypatch.undo()
+    assert begun.listing is not None
+    assert len(begun.listing.entries()) == 17, "itself and 16 names"
+    time.sleep(0.05)
+    (tmp_path / "Makefile").touch()
+    seen = report_changes.look(report_changes.Places(str(tmp_path)), begun)
+
+    assert [change.path for change in seen.changes] == ["Makefile"]
+    assert seen.unseen == (("", snapshot.UNTRACKED),)
+
+
+def test_a_clock_that_is_set_back_hides_nothing(tmp_path, monkeypatch):
     # As if the session had begun ten seconds later than the clock says now.
     # proves REPORT-01, R10
-    for listing in (True, False):
+    for listing, seconds in ((True, 60.0), (True, -1.0), (False, 60.0)):
+        monkeypatch.setattr(snapshot, "LISTING", seconds)
         begun = snapshot.begin(str(tmp_path), listing=listing)
         moment = begun.moment
         late = begun.replace(moment=moment.replace(file_system=moment.file_system + 10, clock=moment.clock + 10))
-        (tmp_path / f".envrc{listing}").write_text("evil")
-        os.utime(tmp_path / f".envrc{listing}", (0, 0))
+        if begun.listing is not None:
+            late = late.replace(listing=begun.listing.replace(began=begun.listing.began + 10 * 10**9))
+        name = f".envrc{listing}{seconds}"
+        (tmp_path / name).write_text("evil")
+        os.utime(tmp_path / name, (0, 0))
         seen = report_changes.look(report_changes.Places(str(tmp_path)), late)
 
-        assert f".envrc{listing}" in [change.path for change in seen.changes]
+        assert name in [change.path for change in seen.changes]
 
 
 CLOSED = "mkdir -p .github/workflows; echo x >.github/workflows/a.yml; echo x >Makefile; git init -q n;"

@@ -83,8 +83,9 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
             roots.setdefault(root, next((row.common_dir for row in host.mounted.repositories if row.root == root), ""))
     pins = {row.source: row.pinned for row in plan.mounts if row.kind == "bind"}  # what bwrap was made to mount
     undo = plan.undo is not None and snapshot.is_available()
+    deadline = time.monotonic() + snapshot.LISTING
     beginnings = (
-        snapshot.begin(root, (own,), pins.get(root), listing=root != host.workdir.real or not undo)
+        snapshot.begin(root, (own,), pins.get(root), listing=root != host.workdir.real or not undo, deadline=deadline)
         for root, own in roots.items()
     )
     scope = Scope(

@@ -289,7 +289,8 @@ def find_changes(before: Snapshot, after: Snapshot) -> list[PathChange]:
     old, new = narrow(before, after)
     is_unseen = _find_within(path for path, row in after.left_out.items()
                              if row.kind == "time" or (row.kind in _UNSEEN and path not in new))  # fmt: skip
-    is_unknown = _find_within(path for path, row in before.left_out.items() if row.kind in _UNSEEN and path not in old)
+    is_unknown = _find_within(path for path, row in before.left_out.items()
+                              if row.kind == "time" or (row.kind in _UNSEEN and path not in old))  # fmt: skip
     late = set(before.late)
     origins = {source: target for target, source in _match(old, new)}
     moved = set(origins.values())

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from claudebox.settings.records import UndoRequest
 
 
-UNTRACKED = "too much to be listed before the session began: deletions in it could not be tracked"
+UNTRACKED = "too much to be listed before the session began: deletions and moves in it could not be tracked"
 _READING = 1.0  # seconds more than the look itself, for reading contents at the end
-_LISTING = 2.0  # seconds before the payload runs
+LISTING = 0.3  # seconds before the payload runs, for all directories together
 _GRAIN = 2.0  # seconds: the coarsest clock of a file system
 _STEP = 0.005  # a smaller difference between clocks is noise
 
@@ -59,14 +59,15 @@ class Beginning(Value):
 
 
 def begin(
-    root: str, skipped: Iterable[str] = (), identity: tuple[int, int] | None = None, *, listing: bool = True
-) -> Beginning:
-    """Note which directory it is and when that was; with `listing` also what is in it."""
+    root: str, skipped: Iterable[str] = (), identity: tuple[int, int] | None = None, *, listing: bool = True,
+    deadline: float | None = None,
+) -> Beginning:  # fmt: skip
+    """Note which directory it is and when that was; with `listing` also what is in it, as far as the time allows."""
     start = Beginning(root, Moment(_file_time(root), time.time(), _uptime()), identity or identify(root) or (0, 0))
     if not listing:
         return start
     scan = Scan(root, None, None, skipped=skipped)
-    scan.deadline = time.monotonic() + _LISTING
+    scan.deadline = deadline if deadline is not None else time.monotonic() + LISTING
     return start.replace(listing=scan.run())
 
 
@@ -111,8 +112,10 @@ def look_at_end(
         except (OSError, ClaudeboxError) as error:
             why = error.message if isinstance(error, ClaudeboxError) else error.strerror or str(error)
             console.warn(f"undo: the state at the end of this session is not kept: {why}")
+    since = int(beginning.moment.since() * 1e9)
     unlisted = {".": LeftOut("time", trees.OUT_OF_TIME)}
-    start = beginning.listing or Snapshot(beginning.root, int(beginning.moment.since() * 1e9), {}, unlisted)
+    start = beginning.listing.replace(began=since) if beginning.listing is not None else None
+    start = start or Snapshot(beginning.root, since, {}, unlisted)
     scan = Scan(beginning.root, None, start, skipped=skipped)
     scan.deadline, scan.opener, scan.identity = deadline, opener, beginning.identity
     return start, scan.run()
@@ -314,6 +317,7 @@ class SnapshotJob:
 
     def write_partial(self) -> None:
         """Keep what was read, for the report of this session and the next snapshot."""
+        self._scan.drop_late(self._since)
         self._store.write_partial(self._session, self._scan.snapshot(self._refs), self._number)
 
     def prune(self) -> None:

@@ -93,14 +93,14 @@ class SnapshotStore:
 
     def _run_all(self, words: str, rows: list[tuple[object, ...]]) -> None:
         """Execute for many rows, all of them or none."""
-        self._run("BEGIN IMMEDIATE")
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany(words, rows)
+            self._db.execute("COMMIT")
         except self._error as error:
             self._db.rollback()
             self._known = None
             raise ClaudeboxError(f"the snapshots in `{self.directory}` cannot be written: {error}") from None
-        self._run("COMMIT")
 
     def save(self) -> None:
         """Write the contents that were kept."""
@@ -251,7 +251,8 @@ class SnapshotStore:
         """Delete all but the newest sessions and sweep from time to time, unless another process uses the store."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except BlockingIOError:  # the kernel has dropped the shared lock
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
             return
         try:
             kept = self._read("SELECT number FROM session WHERE whole ORDER BY number DESC LIMIT ?", keep)

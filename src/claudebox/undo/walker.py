@@ -94,9 +94,7 @@ class Scan:
         self._look_at_names()
         self._read_all(released)
         self._look_at_rest()
-        since = released() if released is not None else 0
-        if since:
-            self._drop_late(since - TICK)
+        self.drop_late(released() if released is not None else 0)
 
     def run(self, repositories: Iterable[KeptRefs] = (), *, patience: float = float("inf")) -> Snapshot:
         """Return a snapshot; files not read within so many seconds are known by `lstat` alone."""
@@ -331,8 +329,11 @@ class Scan:
             os.close(descriptor)
         folder.set(number, before, digest, attributes)
 
-    def _drop_late(self, since: int) -> None:
-        """Discard what changed after the agent started."""
+    def drop_late(self, released: int) -> None:
+        """Discard what changed after the agent started; 0 if it has not."""
+        if not released:
+            return
+        since = released - TICK
         for path, folder in self._open.items():
             for number, name in enumerate(folder.names):
                 row = folder.row(number)
