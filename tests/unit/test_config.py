@@ -329,6 +329,7 @@ HOSTILE = {
     "deep array": (fill(b"a = " + b"[" * 60_000), "nested too deeply"),
     "deep table": (fill(b"a = " + b"{b=" * 20_000), "nested too deeply"),
     "deep key": (fill(b"a" + b".a" * 30_000 + b" = 1"), "nested too deeply"),
+    "deep inline key": (fill(b"a = [\n{ b = 1, a" + b".a" * 30_000 + b" = 1}]"), "nested too deeply"),
     "many keys": (
         fill(b"".join(b"%s = 1\n" % (b".".join([b"a%d" % n] + [b"b"] * 200)) for n in range(150))),
         "nested too deeply",

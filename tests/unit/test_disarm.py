@@ -314,6 +314,36 @@ def test_hooks_beside_a_repository_are_put_aside(project, tmp_path, named):
     assert [path.name for path in (project / "hk").iterdir()] == ["post-index-change.claudebox"]
 
 
+@pytest.mark.parametrize("named", ["sh check.sh", "./tools", "check.sh"])
+def test_programs_that_only_the_agents_repository_has_are_put_aside(project, tmp_path, named):
+    """Where the project has no such file, or a directory, the user's configuration names it all the same."""
+    # proves NEW-E9, D11
+    home, nested = tmp_path / "home", project / "n"
+    home.mkdir()
+    (home / ".gitconfig").write_text(f"[diff]\n\texternal = {named}\n")
+    (project / "tools").mkdir()
+    git(project, "init", "-q", "n")
+    program = nested / named.removeprefix("sh ")
+    program.write_text("#!/bin/sh\n")
+
+    assert disarm.disarm(area(project, home=str(home))).is_complete
+    assert program.with_name(f"{program.name}.claudebox").exists()
+    assert not program.exists()
+
+
+def test_a_long_alias_of_the_user_renames_no_repository(project, tmp_path):
+    # proves NEW-E9, END-01
+    mark, home = tmp_path / "mark", tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text(f'[alias]\n\tx = "!f() {{ echo {"long " * 60}; }}; f >/dev/null"\n')
+    arm(project / "n", mark)
+    done = disarm.disarm(area(project, home=str(home)))
+
+    assert done.is_complete
+    assert (project / "n/.git/HEAD").exists()
+    assert not (project / "n/.git/hooks").exists()  # the positive control: it was examined
+
+
 def test_a_repository_that_moves_during_the_walk_is_found_where_it_is_then(project, tmp_path, monkeypatch):
     # proves END-01, D11
     mark = tmp_path / "mark"

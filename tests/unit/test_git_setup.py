@@ -54,6 +54,21 @@ def test_the_time_of_the_index_and_refs_come_along(main, tmp_path):
     assert b"refs/heads/" in Path(f"{own.private}/state").read_bytes()
 
 
+def test_a_bisection_that_is_under_way_goes_on_inside(main, tmp_path):
+    # proves GIT-04
+    for number in range(4):
+        (main / "file").write_text(str(number))
+        run_git("add", "file", cwd=main)
+        run_git("commit", "-q", "-m", str(number), cwd=main)
+    run_git("bisect", "start", "HEAD", "HEAD~3", "--", "file", cwd=main)
+    own = own_git(main, tmp_path)
+    set_up(own)
+
+    files = sorted(path.name for path in (main / ".git").glob("BISECT_*"))
+    assert "BISECT_START" in files  # the positive control
+    assert sorted(path.name for path in Path(own.own).glob("BISECT_*")) == files
+
+
 def test_no_link_of_the_real_directory_is_followed(main, tmp_path):
     # proves C04, C18, GIT-04
     secret = tmp_path / "secret"

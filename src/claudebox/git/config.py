@@ -279,9 +279,12 @@ def find_executed(
 
 
 def find_named(root: str, files: tuple[str, ...], home: str) -> tuple[str, ...]:
-    """Return what configurations, and what they include, name in one checkout; relative names begin with its path."""
+    """Return what configurations, and what they include, name in one checkout; relative names begin with its path.
+
+    Not everything is there: the same names count in other checkouts.
+    """
     found = read_config(files, IncludeContext(home, everything=True))
-    rows = _named(_Checkout(root, found.rows, found.files, ""), home, _Places())
+    rows = _named(_Checkout(root, found.rows, found.files, ""), home, _Places(), elsewhere=True)
     paths = dict.fromkeys(row.path for row in rows)
     return tuple(path for path in paths if path not in files)[:_MOST_PATHS]
 
@@ -364,7 +367,7 @@ class _Places:
         return self._links[path]
 
 
-def _named(checkout: _Checkout, home: str, places: _Places) -> Iterator[Executed]:
+def _named(checkout: _Checkout, home: str, places: _Places, *, elsewhere: bool = False) -> Iterator[Executed]:
     root = checkout.root
     for path in checkout.files:
         yield Executed(path, "file", "git reads configuration from it")
@@ -382,7 +385,7 @@ def _named(checkout: _Checkout, home: str, places: _Places) -> Iterator[Executed
             yield from _hooks(path, places)
         elif key not in _INNOCENT:
             bare = section not in _PROSE or value.startswith("!")
-            for path in _programs(value, root, home, places, bare=bare):
+            for path in _programs(value, root, home, places, bare=bare, elsewhere=elsewhere):
                 yield Executed(path, "none", "the configuration of git runs it")
 
 
@@ -401,10 +404,13 @@ def _hooks(directory: str, places: _Places) -> Iterator[Executed]:
                 yield Executed(path, "file", "git runs it as a hook", passed)
 
 
-def _programs(value: str, root: str, home: str, places: _Places, *, bare: bool) -> Iterator[str]:
+def _programs(
+    value: str, root: str, home: str, places: _Places, *, bare: bool, elsewhere: bool = False
+) -> Iterator[str]:
     """Yield the files that a command names: `./tools/clean.sh %f`, `!f() { sh release.sh; }; f`, `cd t && ./o.sh`.
 
-    A name counts from the checkout and from directories that the same value names.
+    A name counts from the checkout and from directories that the same value names; `elsewhere`: also if the checkout
+    lacks it, where it holds a `/` or a `.`.
     """
     bare = bare and " " in value
     if not bare and "/" not in value and "." not in value:
@@ -420,7 +426,8 @@ def _programs(value: str, root: str, home: str, places: _Places, *, bare: bool) 
         for name in names:
             path = join(name, base, home)
             absent = base == root and "/" in name and places.is_kind(path, 0)
-            if absent or places.is_kind(path, stat.S_IFREG):
+            lacking = elsewhere and base == root and ("/" in name or "." in name)
+            if absent or lacking or places.is_kind(path, stat.S_IFREG):
                 yield path
 
 

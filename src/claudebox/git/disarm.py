@@ -747,8 +747,9 @@ class _Pass:
             with _Opened(directory, ".") as listed:
                 for entry in sorted(os.listdir(listed)):
                     yield from self._put_entry_aside(listed, f"{here}/{entry}", base, fresh=fresh)
-        except (FileNotFoundError, NotADirectoryError):
-            return
+        except OSError as error:  # a name may be a whole command, longer than that of a file
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+                raise
         finally:
             os.close(directory)
 

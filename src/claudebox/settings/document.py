@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 
 # A hundred parts in a row: time and memory of `tomllib` grow with the square of their number (C18).
-_LONG_KEY = re.compile(r"""(?m)^[ \t]*+\[?+\[?+(?:[ \t]*+(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.){100}""")
+_LONG_KEY = re.compile(
+    r"""(?m)(?:^|[{,])[ \t]*+\[?+\[?+(?:[ \t]*+(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.){100}"""
+)
 _SHOWN = 60  # characters of a wrong value
 _TYPES = {
     str: "a string", bool: "true or false", int: "a number", float: "a number", list: "an array", dict: "a table",
