@@ -7,8 +7,10 @@ import pytest
 from scripts import generate
 from tests.conftest import REPOSITORY
 
+from claudebox.network.tiers import TIERS
 from claudebox.settings import layers
 from claudebox.settings.table import SETTINGS
+from claudebox.tables.paths import PROTECTED
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
 FLAGS = {flag for row in SETTINGS for flag in row.flags}
@@ -60,6 +62,13 @@ def test_the_list_of_commands_names_every_flag():
     shown = (REPOSITORY / "docs/usage.md").read_text()
 
     assert [row.flags[-1] for row in SETTINGS if row.flags and row.flags[-1] not in shown] == []
+
+
+def test_pages_name_every_tier_and_every_protected_path():
+    network, guard = ((REPOSITORY / "docs" / name).read_text() for name in ("network.md", "guard.md"))
+
+    assert [name for name in TIERS if f"\n| `{name}` " not in network] == []
+    assert [name for name, _, _ in PROTECTED if f"`{name}`" not in guard] == []
 
 
 def test_every_page_can_be_reached_from_the_readme():

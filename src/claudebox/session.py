@@ -44,7 +44,7 @@ class Values(Value):
 def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = None, *, state: str = "") -> int:
     """Show or run the session that these flags ask for; return the exit status.
 
-    A detached session was agreed to before, and has a `notifier`. `state` replaces ~/.claudebox.
+    A detached session was confirmed before it started, and has a `notifier`. `state` replaces ~/.claudebox.
     """
     showing = flags.on("dry_run") or flags.on("explain")
     settings, files = read_settings(flags, environ, approve=None if showing else _approve)
@@ -63,7 +63,7 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
     if notifier is None and not _ask(planned, files):
         return DECLINED
     values = fetch(planned, environ)
-    prepare.check_project(prepared)  # the question and the fetching may have taken long
+    prepare.check_project(prepared)  # asking and fetching may have taken long
     freshness = None
     if host.agent.login.known and not plan.holds_credential and not policy.command:
         from claudebox.agent.login import Freshness
@@ -72,13 +72,13 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
     terminal = open_terminal(pty=not plan.detached, filtered=policy.filter_terminal)
     receipt = settings.one("receipt").value
     try:
-        return Launch(planned, prepared, values, terminal, receipt, freshness=freshness, notifier=notifier).play()
+        return Launch(planned, prepared, values, terminal, receipt, freshness=freshness, notifier=notifier).run()
     except start.Interrupted as error:
         return error.status
 
 
 def agree(flags: Settings, environ: dict[str, str]) -> Planned | None:
-    """Show the session that these flags ask for, and ask; None if the user declined. It will run elsewhere."""
+    """Show a session that another process will run, and ask; return None if the user declined."""
     settings, files = read_settings(flags, environ, approve=_approve)
     planned = make_plan(settings, decide_policy(settings, environ), environ)
     return planned if _ask(planned, files) else None
@@ -156,7 +156,8 @@ def make_plan(
 ) -> Planned:
     """Examine the machine and decide everything about the sandbox, without running or writing anything of the user's.
 
-    Without `searching` no process is started; `pretend` replaces facts, for examinations.
+    Without `searching` the project is not searched for secrets and sockets, for commands that start no sandbox in it;
+    `pretend` changes facts about the machine, for `--check` and `--verify`.
     """
     from claudebox.host import gather
     from claudebox.plan import compose
@@ -174,7 +175,7 @@ def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = Non
     policy, host, plan = planned.policy, planned.host, planned.plan
     fetched = (*(row.fetched for row in plan.variables), *(row.fetched for row in plan.mounts))
     wanted = {row.key for row in fetched if row is not None}
-    if wanted <= {ENTRANCE}:  # which the broker knows when it listens
+    if wanted <= {ENTRANCE}:  # the broker fills it in once it listens
         return Values()
     from claudebox.broker import secrets as broker_secrets
     from claudebox.host import programs

@@ -11,9 +11,10 @@ import pytest
 from tests import hosts
 from tests.hosts import PROJECT
 
+from claudebox.agent.claude import CLAUDE
 from claudebox.git.facts import Repository, UserSettings
 from claudebox.network.uplink import Candidate
-from claudebox.plan import bwrap, compose
+from claudebox.plan import bwrap, compose, sandbox_md
 from claudebox.plan import environment as plan_environment
 from claudebox.plan.explain import bash_quote
 from claudebox.plan.records import Fetched, Mount
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from claudebox.plan.records import Plan
 
 CASES = Path(__file__).parent / "cases"
+FOR_AGENT = (sandbox_md.PATH, CLAUDE.instructions)  # tests/unit/test_sandbox_md.py is about these texts
 CLIENT = Policy("client", ("-p", "hello world"))
 OFFLINE = Policy("exec", ("make", "test"), network="none", network_origin="--network")
 LISTED = Policy(
@@ -96,7 +98,10 @@ def cases() -> dict[str, tuple[Policy, Host]]:
 def lines(made: Plan) -> Iterator[str]:
     """Yield one option per line."""
     for row in bwrap.options(made):
-        yield " ".join(shown(word) for word in row)
+        words = [shown(word) for word in row]
+        if row[-1] in FOR_AGENT and row[1]:
+            words[1] = "<text for the agent>"
+        yield " ".join(words)
     for placed in bwrap.place(made):
         mount, source = placed.mount, placed.source and f" from {bwrap.STAGE}/{placed.source}"
         yield f"then {mount.kind} {shown(mount.dest)}{source}"

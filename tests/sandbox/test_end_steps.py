@@ -109,14 +109,14 @@ def test_a_payload_that_nobody_stays_beside_is_ended(user_box):
     """The launcher fails while the payload runs: it is killed, and everything at the end is done."""
     # proves END-01, NEW-R2
     repositories.make(user_box)
-    STEPS["staying beside the sandbox"] = ("run.supervise", "Supervisor", "wait", "")
+    STEPS["supervising the sandbox"] = ("run.supervise", "Supervisor", "wait", "")
     try:
-        result, done = play(user_box, "staying beside the sandbox", FAULTS[0])
+        result, done = play(user_box, "supervising the sandbox", FAULTS[0])
     finally:
-        del STEPS["staying beside the sandbox"]
+        del STEPS["supervising the sandbox"]
 
     assert result.returncode == 137, result.stderr
-    assert "staying beside the sandbox failed: MemoryError" in result.stderr
+    assert "supervising the sandbox failed: MemoryError" in result.stderr
     assert done["stubs"]
     assert done["report"]
     assert done["log"]

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 # The commented ~/.claudebox/config.toml that `--init` writes.
 
 
-_EXAMPLES = {
-    "nixpkgs": "github:NixOS/nixpkgs/nixos-unstable", "time_limit": "8h", "scratch_size": "2G", "memory": "8G",
-    "cpus": "2", "budget": "5", "tokens": "2M",
-}  # fmt: skip
 _TABLES = ("table", "record", "rows", "groups")
 
 
@@ -79,7 +75,7 @@ def _example(row: Setting) -> Iterator[str]:
         case "choice":
             yield f'{row.file_key} = "{row.default}"'
         case "text":
-            yield f'{row.file_key} = "{_EXAMPLES.get(row.key) or row.default or "default"}"'
+            yield f'{row.file_key} = "{row.example or row.default}"'
         case "list":
             yield f"{row.file_key} = []"
         case "words":

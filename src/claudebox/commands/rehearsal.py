@@ -60,7 +60,7 @@ def read_examined(flags: Settings, environ: dict[str, str]) -> Examined:
 def try_out(planned: session.Planned, prepared: Prepared, values: session.Values) -> int:
     """Launch without a question and a log."""
     try:
-        return Launch(planned, prepared, values, Terminal()).play()
+        return Launch(planned, prepared, values, Terminal()).run()
     except start.Interrupted:
         raise KeyboardInterrupt from None
     finally:

@@ -63,7 +63,7 @@ class ImportResult(Value):
     head: str = ""  # the new HEAD of the host's repository, if it changed
     notes: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()  # pipes and the like that were in the agent's git directory
-    obeyed: tuple[str, ...] = ()  # what is said about refs that change what tools of the host obey
+    obeyed: tuple[str, ...] = ()  # lines about refs that change paths which tools of the host obey
 
 
 def join(first: ImportResult, then: ImportResult) -> ImportResult:
@@ -102,7 +102,7 @@ def trusted_values(refs: dict[str, str]) -> set[str]:
 def find_obeyed(
     agent: Side, layout: Layout, changed: Mapping[str, Changed], new: dict[str, str], host: Side
 ) -> ObeyedPaths:
-    """Return what refs change that the agent moved, given the paths that each changes and its new value."""
+    """Return the refs moved by the agent that change obeyed paths; `changed` has the paths of each, `new` its value."""
     by_git: dict[str, str] = {}
     by_others: dict[str, tuple[str, ...]] = {}
     obeyed = [os.fsencode(path).lower() for path in layout.obeyed]
@@ -176,10 +176,10 @@ def describe_others(rows: dict[str, tuple[str, ...]]) -> list[str]:
     return found
 
 
-_MOMENT = 0.01  # seconds: more than the clock of a file system needs for the next time
+_MOMENT = 0.01  # seconds: longer than a tick of file timestamps
 _ATTEMPTS = 3  # after the host moved something during an import
 _BY_HAND = Limits(seconds=3600.0, size=16 << 30)  # the user waits, and can interrupt
-AT_THE_END = Limits(seconds=240.0)  # nobody waits for ever; `--import` goes on for longer
+AT_THE_END = Limits(seconds=240.0)  # `--import` may take longer
 
 
 def private_directories(directory: str) -> list[str]:
@@ -290,7 +290,7 @@ class _Import:
                 host_side(self._tools, private.path, layout, self._limits, self._session, private.lock) as host,
             ):
                 self._agent, self._host = agent, host
-                # A change of the same moment could bear the same time: what is read from here on contains it.
+                # A later change could get the same timestamp as `seen`: what is read after this pause contains it.
                 time.sleep(max(0.0, looked + _MOMENT - time.monotonic()))
                 agent.begin_refs()
                 host.begin_refs()
@@ -507,7 +507,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def bring_back_large_files(own: str, common: str, limits: Limits) -> None:
-    """Copy those that the host lacks."""
+    """Copy the LFS objects that the host lacks."""
     left, deadline = limits.size, time.monotonic() + limits.seconds
     with Copier(own, own, None) as agent:
         for path in agent.below("lfs/objects"):
@@ -532,7 +532,7 @@ def _copy_checked(source: int, name: str, target: str, left: int, deadline: floa
             while piece := os.read(source, _PIECE):
                 length += len(piece)
                 if length > left or time.monotonic() > deadline:
-                    raise GitError("large files inside are more than can be brought back at once")
+                    raise GitError("large files inside exceed the size or time limit of one import")
                 digest.update(piece)
                 write_all(copy, piece)
         if digest.hexdigest() == name:
@@ -543,7 +543,7 @@ def _copy_checked(source: int, name: str, target: str, left: int, deadline: floa
 
 
 def read_base(path: str, tools: Tools) -> None:
-    """Write the refs and HEAD that both sides start with, where only git can read them: set-up could but copy them."""
+    """Record the refs and HEAD that both sides start with, in formats that only git reads: set-up just copied files."""
     with Private(path) as private:
         layout = private.state().layout
         if private.read_head() != git_state.REFTABLE_HEAD:

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from claudebox.settings.records import Policy
 
 
-_NAMING = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, *SAME_AUTHORITIES)
+_CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, *SAME_AUTHORITIES)
 
 
 def read_host(policy: Policy, environ: dict[str, str], *, searching: bool = True, state: str = "") -> Host:
     """Look at the machine: nothing is written, and no program of the user is run.
 
-    Without `searching` nothing is known of secrets and sockets in the project: for what starts no sandbox in it.
+    Without `searching` the project is not searched for secrets and sockets, for commands that start no sandbox in it.
     """
     uid = os.getuid()
     user, account_home = machine.account()
@@ -155,7 +155,7 @@ def _find_project(
     mounts = machine.read_mounts()
     leaks: tuple[SecretFile, ...] = ()
     leaks_note, bound = "", SocketSearch()
-    if searching and host_paths.searchable((workdir,), places):  # it is refused otherwise
+    if searching and host_paths.searchable((workdir,), places):  # otherwise the launch is refused
         beside = (git.above,) if git.above else ()
         stores = (examiner.fact(store) for store in git_facts.find_stores(repository))
         searched = host_paths.searchable((*beside, *mounted.sources.values(), *stores), places)
@@ -185,7 +185,7 @@ def _find_project(
 
 
 def _find_own_files(state: str, workdir: str) -> tuple[tuple[ProtectedPath, ...], tuple[PinnedDirectory, ...]]:
-    """Find settings of the user in the project; only links can lead there, and profiles may be such."""
+    """Find the user's own settings files that lie in the project, where only links of ~/.claudebox lead."""
     names = ("config.toml", "CLAUDE.md", "profiles")
     if not any(os.path.islink(f"{state}/{name}") for name in names) and not os.path.isdir(f"{state}/profiles"):
         return (), ()
@@ -212,7 +212,9 @@ def read_company_facts(
     environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: PathFact | None, workdir: str = ""
 ) -> CompanyNetwork | None:
     """Return the authorities and proxies that a company's network asks programs to use."""
-    if not any(environ.get(name) for name in _NAMING) and not any(section == "http" for section, *_ in rows):
+    if not any(environ.get(name) for name in _CERTIFICATE_VARIABLES) and not any(
+        section == "http" for section, *_ in rows
+    ):
         return None
     from claudebox.network import facts as network_facts
 

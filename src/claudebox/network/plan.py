@@ -126,7 +126,7 @@ def usable_proxy(environ: dict[str, str]) -> tuple[HostProxy | None, str]:
         proxy, complaint = find_proxy(environ, scheme)
         if proxy is not None and not proxy.tls:
             return proxy, ""
-        secure = "HTTPS_PROXY of this machine is a https proxy, and is not used: connections take http alone"
+        secure = "HTTPS_PROXY of this machine is an https:// proxy, and is not used: only http:// ones are supported"
         problem = problem or (secure if proxy is not None else complaint)
     return None, problem
 
@@ -227,7 +227,7 @@ def _ranges(plan: Plan) -> Ranges:
     return enforcer.ranges if enforcer is not None else Ranges()
 
 
-def place(row: OpenedAddress | AddressRequest) -> str:
+def spell_address(row: OpenedAddress | AddressRequest) -> str:
     """Return an opened address as a user would write it."""
     prefix = row.prefix.removesuffix("/128" if ":" in row.prefix else "/32")
     if not row.port:
@@ -247,7 +247,7 @@ def described(plan: Plan) -> Iterator[str]:
         if proxy.proxy is not None:
             kept = "; its password stays outside" if proxy.proxy.login else ""
             yield f"through the proxy of this machine, {proxy.proxy}, which resolves the names{kept}"
-    opened = list(map(place, _ranges(plan).opened))
+    opened = list(map(spell_address, _ranges(plan).opened))
     if opened:
         yield f"opened by --allow-address: {list_some(opened, _SHOWN)}"
     if link is not None and link.host_ports:
@@ -261,19 +261,19 @@ def opened(plan: Plan) -> Iterator[str]:
     """Yield what was opened one by one: domains, addresses, ports of the host, ports of the sandbox."""
     proxy, link = _proxy_of(plan), plan.link
     yield from (row.name for row in proxy.domains) if proxy is not None else ()
-    yield from map(place, _ranges(plan).opened)
+    yield from map(spell_address, _ranges(plan).opened)
     if link is not None:
         yield from (f"port {port} of this machine" for port in link.host_ports)
         yield from (f"port {port} of the sandbox from outside" for port in link.published)
 
 
-def limits(plan: Plan) -> Iterator[str]:
+def reachability(plan: Plan) -> Iterator[str]:
     """Yield what is closed and what is open, row by row."""
     proxy, ranges = _proxy_of(plan), _ranges(plan)
     for row in ranges.barred:
         yield f"not reachable: {row.prefix}, {row.reason}"
     for address in ranges.opened:
-        yield f"reachable: {place(address)}, because of {clean(address.origin)}"
+        yield f"reachable: {spell_address(address)}, because of {clean(address.origin)}"
     if ranges.open6:
         yield f"reachable over IPv6: nothing but {', '.join(ranges.open6)}"
     for domain in proxy.domains if proxy is not None else ():

@@ -172,8 +172,10 @@ def _rows(policy: Policy, host: Host, held: str, extra: Extras) -> tuple[Mount, 
     rows = arrange((*rows, *masking.mask_sockets(policy, host, rows))) if host.sockets.paths else rows
     rows = arrange((*rows, *plan_mounts.plan_spelling(host, rows))) if host.project.linked else rows
     text = sandbox_md.describe(policy, tuple(row for row in rows if row.dest not in texts), extra.advice)
-    memory = b"\n".join(part for part in (*host.agent.memory_files[:1], text, *host.agent.memory_files[1:]) if part)
-    contents = dict(zip(texts, (text, memory), strict=True))
+    instructions = b"\n".join(
+        part for part in (*host.agent.memory_files[:1], text, *host.agent.memory_files[1:]) if part
+    )
+    contents = dict(zip(texts, (text, instructions), strict=True))
     return tuple(row.replace(content=contents[row.dest]) if row.dest in contents else row for row in rows)
 
 
@@ -237,7 +239,7 @@ def _parts(path: str) -> list[str]:
 def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
     """Yield what a plan leaves open, in sentences for the audit."""
     if not host.machine.hostname:
-        yield "the name of this machine is visible inside: a filter of system calls forbids to give the sandbox its own"
+        yield "the name of this machine is visible inside: a seccomp filter here prevents setting another"
     if host.machine.landlock < 6 and policy.tier.shared:
         yield (
             "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier "

@@ -186,7 +186,7 @@ def protections(plan: Plan) -> Iterator[str]:
     yield f"network: {'; '.join(network_plan.described(plan))}"
     for line in _brokered(plan):
         yield f"broker: {line}"
-    yield from network_plan.limits(plan)
+    yield from network_plan.reachability(plan)
     if plan.nix is not None:
         yield f"Nix: {_nix(plan.nix)}"
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"

@@ -83,7 +83,7 @@ def _network(policy: Policy) -> Iterator[str]:
     listed = ", ".join(f"`{row.name}`" for row in policy.domains) or "none"
     yield from policy.tier.for_agent.replace("{domains}", listed).splitlines()
     if policy.addresses:
-        rows = ", ".join(network_plan.place(row) for row in policy.addresses)
+        rows = ", ".join(network_plan.spell_address(row) for row in policy.addresses)
         yield f"The user opened these private addresses for you: {rows}."
     if not policy.tier.isolated:
         for secret in policy.secrets:

@@ -1,6 +1,7 @@
 """A launch: the sandbox and everything beside it, from before its start until after its end.
 
-Whatever fails, everything that was entered is left, in order. A step of the end that fails is named; the others go on.
+Whatever fails, everything that was set up is taken down, in order. A step of that which fails is reported; the others
+still run.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _KILLED = 137  # the status of a payload that we had to kill
 
 
 class Steps:
-    """Runs the steps of the end; one that fails is named, and the others still run."""
+    """Runs the steps at the end of a session; one that fails is reported, and the others still run."""
 
     def __init__(self) -> None:
         self.failed: list[str] = []
@@ -47,11 +48,10 @@ class Steps:
         try:
             return action() if action is not None else None
         except BaseException as error:  # noqa: BLE001 - MemoryError, RecursionError and signals count as well
-            self.tell(name, error)
+            self.report_failure(name, error)
             return None
 
-    def tell(self, name: str, error: BaseException) -> None:
-        """Report that a step has failed."""
+    def report_failure(self, name: str, error: BaseException) -> None:
         self.failed.append(name)
         try:
             said = (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
@@ -89,20 +89,20 @@ class Launch:
         self._notes: list[str] = []
         self._ending = Steps()
 
-    def play(self) -> int:
-        """Start the sandbox, wait for its end and leave everything; return the status of the payload.
+    def run(self) -> int:
+        """Start the sandbox, wait for its end and take everything down; return the status of the payload.
 
-        Raise what kept it from running.
+        Raise what kept the sandbox from starting.
         """
         status, problem = _KILLED, None
         try:
             with start.Interruptible():
                 sandbox = self._sandbox = self._start()
-            status = self._stay(sandbox)
-        except BaseException as error:  # noqa: BLE001 - whatever it was, everything that was entered is left
+            status = self._supervise(sandbox)
+        except BaseException as error:  # noqa: BLE001 - whatever it was, everything is taken down
             problem = error
             self._kill(error)
-        losses = self._leave()
+        losses = self._take_down()
         if self._sandbox is not None:
             return self._conclude(status, losses)
         self._finish_sidecars()
@@ -158,7 +158,7 @@ class Launch:
         log = self._report.record.descriptor
         return (("log", log),) if log >= 0 else ()
 
-    def _stay(self, sandbox: start.Sandbox) -> int:
+    def _supervise(self, sandbox: start.Sandbox) -> int:
         """Supervise the sandbox until it ends, and return the status of the payload."""
         from claudebox.run.mounts import HostGuard
         from claudebox.run.supervise import Supervisor
@@ -174,13 +174,13 @@ class Launch:
     def _kill(self, problem: BaseException) -> None:
         """End what was started, since nothing supervises it any more."""
         if (sandbox := self._sandbox) is not None:
-            self._ending.tell("staying beside the sandbox", problem)
+            self._ending.report_failure("supervising the sandbox", problem)
             self._ending.step("the sandbox", lambda: start.end(sandbox))
         elif (begun := self._building) is not None:
             self._ending.step("the sandbox", lambda: start.abandon(begun))
 
-    def _leave(self) -> list[str]:
-        """Leave what was entered before the sandbox started; return what of its output was lost."""
+    def _take_down(self) -> list[str]:
+        """Take down what was set up before the sandbox started; return warnings about output that was lost."""
         step, stubs, storage, guard = self._ending.step, self._stubs, self._storage, self._guard
         losses = step("the terminal", self._terminal.restore)
         step("the stubs in the project", stubs.end if stubs else None)

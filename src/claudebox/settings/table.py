@@ -59,7 +59,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "time_limit", ("--time-limit",), "text", "Limits",
         "end the session after this time, `30m` or `8h`: SIGTERM, then SIGKILL; exit status 124",
-        metavar="TIME", in_files="user", effect="tightens", field="limits.seconds", parse=parsers.time,
+        metavar="TIME", example="8h", in_files="user", effect="tightens", field="limits.seconds", parse=parsers.time,
     ),
     Setting(
         "pids", ("--pids",), "text", "Limits", "maximum number of processes and threads inside",
@@ -69,17 +69,17 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "scratch_size", ("--scratch-size",), "text", "Limits",
         "maximum size of each of /tmp, the home and /dev/shm inside, which are in memory",
-        metavar="SIZE", in_files="user", effect="tightens", field="limits.scratch", parse=parsers.size,
+        metavar="SIZE", example="2G", in_files="user", effect="tightens", field="limits.scratch", parse=parsers.size,
     ),
     Setting(
         "memory", ("--memory",), "text", "Limits",
         "maximum memory of everything inside; refused where it cannot be enforced",
-        metavar="SIZE", in_files="user", effect="tightens", field="limits.memory", parse=parsers.size,
+        metavar="SIZE", example="8G", in_files="user", effect="tightens", field="limits.memory", parse=parsers.size,
     ),
     Setting(
         "cpus", ("--cpus",), "text", "Limits",
         "maximum processors of everything inside, `2` or `0.5`; refused where it cannot be enforced",
-        metavar="COUNT", in_files="user", effect="tightens", field="limits.cpus", parse=parsers.processors,
+        metavar="COUNT", example="2", in_files="user", effect="tightens", field="limits.cpus", parse=parsers.processors,
     ),
 
     Setting("dry_run", ("--dry-run",), "switch", "Showing", "print the bwrap command, ready for bash", runs="session"),
@@ -143,7 +143,7 @@ SETTINGS: tuple[Setting, ...] = (
         "profile", ("--profile",), "text", "Profiles",
         "apply ~/.claudebox/profiles/PROFILE.toml (or .json), or a built-in profile: "
         "`default`, `strict`, `offline`, `batch`",
-        metavar="PROFILE", variable="CLAUDEBOX_PROFILE", in_files="user",
+        metavar="PROFILE", example="default", variable="CLAUDEBOX_PROFILE", in_files="user",
     ),
     Setting("extends", (), "text", "Profiles", "another profile to apply before this one", in_files="profile"),
     Setting("name", (), "text", "Profiles", "the name of this profile", in_files="profile"),
@@ -210,7 +210,8 @@ SETTINGS: tuple[Setting, ...] = (
         "nixpkgs", ("--nixpkgs",), "text", "What enters",
         "the package set of --package: `github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or `flake:NAME` from your "
         "registry",
-        metavar="REFERENCE", in_files="user", field="nixpkgs", parse=parsers.nixpkgs,
+        metavar="REFERENCE", example="github:NixOS/nixpkgs/nixos-unstable", in_files="user", field="nixpkgs",
+        parse=parsers.nixpkgs,
     ),
     Setting(
         "devshell", ("--devshell",), "switch", "What enters",
@@ -347,12 +348,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "budget", ("--budget",), "text", "Restrictions",
         "maximum cost of the model in this session, in US dollars; further requests fail with a billing error",
-        metavar="DOLLARS", in_files="user", field="budget.dollars", parse=parsers.dollars,
+        metavar="DOLLARS", example="5", in_files="user", field="budget.dollars", parse=parsers.dollars,
     ),
     Setting(
         "tokens", ("--tokens",), "text", "Restrictions",
         "maximum number of tokens of the model in this session, cached ones included: `200k`, `2M`",
-        metavar="COUNT", in_files="user", field="budget.tokens", parse=parsers.tokens,
+        metavar="COUNT", example="2M", in_files="user", field="budget.tokens", parse=parsers.tokens,
     ),
     Setting(
         "nix", ("--nix",), "choice", "Restrictions",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 UNTRACKED = "too much to be listed before the session began: deletions and moves in it could not be tracked"
-_READING = 1.0  # seconds more than the look itself, for reading contents at the end
+_READING = 1.0  # extra seconds for reading contents at the end
 LISTING = 0.3  # seconds before the payload runs, for all directories together
 _GRAIN = 2.0  # seconds: the coarsest clock of a file system
 _STEP = 0.005  # a smaller difference between clocks is noise
@@ -62,7 +62,7 @@ def begin(
     root: str, skipped: Iterable[str] = (), identity: tuple[int, int] | None = None, *, listing: bool = True,
     deadline: float | None = None,
 ) -> Beginning:  # fmt: skip
-    """Note which directory it is and when that was; with `listing` also what is in it, as far as the time allows."""
+    """Record the identity of a directory and the time; with `listing` also its contents, as far as time allows."""
     start = Beginning(root, Moment(_file_time(root), time.time(), _uptime()), identity or identify(root) or (0, 0))
     if not listing:
         return start
@@ -175,7 +175,7 @@ class UndoSidecar(Sidecar):
         self._plan, self._wanted = plan, wanted
         self._child = 0
         self._line = self._gate = -1
-        self._said = b""
+        self._received = b""
 
     def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start to read, if the session has a log, which names the snapshot."""
@@ -190,12 +190,12 @@ class UndoSidecar(Sidecar):
         os.close(line)
         os.close(gate)
 
-    def attach(self, payload: int) -> None:  # noqa: ARG002 - a sidecar is told; this one has nothing to do with it
+    def attach(self, payload: int) -> None:  # noqa: ARG002 - the snapshot does not need it
         """Wait a moment for the snapshot."""
         if not self._child:
             return
-        self._hear(_CLIENT if self._wanted.patient else _COMMAND)
-        if not self._said.endswith(b"end"):
+        self._receive(_CLIENT if self._wanted.patient else _COMMAND)
+        if not self._received.endswith(b"end"):
             try:
                 os.write(self._gate, f"{time.time_ns()}".encode())
             except BrokenPipeError:  # it has ended, and the end of the session says so
@@ -213,36 +213,36 @@ class UndoSidecar(Sidecar):
             return ("undo is not available: this Python has no `sqlite3` module",)
         if self._line < 0:
             return ()
-        self._hear_out(_END)
-        os.close(self._gate)  # one that is not done by now writes what it has
-        self._hear_out(_CUT)
+        self._receive_until_closed(_END)
+        os.close(self._gate)  # tells the process to write what it has by now
+        self._receive_until_closed(_CUT)
         if self._child:
             process.end(self._child)
         self._child = 0
         os.close(self._line)
         self._line = -1
-        if self._said.endswith(b"end"):
+        if self._received.endswith(b"end"):
             return ()
         problem = (
-            self._said.removeprefix(b"read").decode("utf-8", "surrogateescape")
+            self._received.removeprefix(b"read").decode("utf-8", "surrogateescape")
             or "the session ended before it was complete"
         )
         return (f"undo: there is no snapshot of this session: {problem}",)
 
-    def _hear_out(self, seconds: float) -> None:
+    def _receive_until_closed(self, seconds: float) -> None:
         limit = time.monotonic() + seconds
-        while self._hear(max(0.0, limit - time.monotonic())):
+        while self._receive(max(0.0, limit - time.monotonic())):
             continue
 
-    def _hear(self, seconds: float) -> bytes:
+    def _receive(self, seconds: float) -> bytes:
         ready = select.select([self._line], [], [], seconds)[0]
         piece = os.read(self._line, 4096) if ready else b""
-        self._said += piece
+        self._received += piece
         return piece
 
 
 def _take(plan: Plan, wanted: UndoRequest, session: str, line: int, gate: int) -> None:
-    """In the process: read, say so, write, prune."""
+    """Read, report that, write, prune: the body of the process."""
     job = None
     try:
         job = SnapshotJob(plan, wanted, session, gate)
