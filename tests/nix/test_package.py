@@ -192,4 +192,4 @@ def test_every_promise_holds_on_a_machine_without_usr(nixos_box):
 
     assert result.returncode == 0, result.stdout + result.stderr
     assert "0 broken" in result.stdout
-    assert "held          the Nix daemon trusts nobody inside" in result.stdout
+    assert "held          the Nix daemon does not trust the sandbox" in result.stdout

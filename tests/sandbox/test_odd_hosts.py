@@ -98,8 +98,8 @@ def test_a_user_whose_number_bwrap_cannot_map_is_named(checkout):
     if control.returncode == 0:
         assert (result.returncode, result.stdout) == (0, "4000000000\n")
         return
-    said = "error: bwrap cannot map the user 4000000000, group 4000000000: it knows numbers up to 2147483647"
-    assert (result.returncode, [line for line in result.stderr.splitlines() if "error" in line]) == (125, [said])
+    [error] = [line for line in result.stderr.splitlines() if "error" in line]
+    assert (result.returncode, "user 4000000000" in error, "2147483647" in error) == (125, True, True)
 
 
 def test_everything_holds_where_no_terminal_can_be_made(user_box):
@@ -117,7 +117,7 @@ def test_verify_says_that_the_loopback_network_is_down_and_leaves_nothing(user_b
 
     assert (result.returncode, result.stdout) == (125, "")
     text = " ".join(result.stderr.split())
-    assert "listens at 127.0.0.1, and cannot be reached there: Network is unreachable" in text
+    assert "127.0.0.1: Network is unreachable" in text
     assert "ip link set lo up" in text
     assert "Traceback" not in text
     assert os.listdir(user_box.project) == before
