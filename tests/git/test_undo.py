@@ -571,10 +571,12 @@ def test_sessions_beside_each_other_are_told_apart_as_far_as_that_can_be(user_pr
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
     beside = box.sh("echo two >two", flags=("--undo-keep", "10"))
+    meanwhile = box.claudebox("--changes").stdout
     process.communicate(b"\n")
     if "too old" in beside.stderr:
         pytest.skip("this bwrap builds no sandbox beside another")
     first, second = names(box)
+    assert f"{first} may have run here at the same time" in meanwhile
 
     shown = box.claudebox("--changes", first).stdout
     assert f"{second} ran here at the same time" in shown

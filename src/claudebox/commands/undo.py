@@ -132,12 +132,14 @@ class _Undo:
         last = self._end.began if self._end is not None else time.time_ns()
         for name in self._store.names():
             try:
-                start = self._store.read_snapshot(name)
-                end = self._store.read_end(name) if start.root == self._start.root and name != self._name else None
+                start, end = self._store.read_snapshot(name), self._store.read_end(name)
             except ClaudeboxError:
                 continue
-            if end is not None and start.began < last and end.began > self._start.began and not name.endswith(UNDO):
-                yield f"{clean(name)} ran here at the same time: some of these changes may be its own"
+            if name == self._name or name.endswith(UNDO) or start.root != self._start.root or start.began >= last:
+                continue
+            if end is None or end.began > self._start.began:
+                ran = "ran" if end is not None else "may have run"  # it is alive, or its end is unknown
+                yield f"{clean(name)} {ran} here at the same time: some of these changes may be its own"
 
     def run(self, tools: Tools, flags: Settings) -> int:
         """Show the changes, ask, and revert them."""
