@@ -119,13 +119,12 @@ def begin(prepared: Prepared, terminal: Terminal, directory: str) -> Building:
             words = _make_words(prepared, before, terminal)
             monitor = _start_bwrap(prepared, words, terminal, (gate, message_end), directory)
         finally:
+            for descriptor in (gate, message_end, *prepared.descriptors):
+                os.close(descriptor)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)  # one that came is taken now that we know whom to end
     except BaseException:
         abandon(Building(monitor, ours, messages))
         raise
-    finally:
-        for descriptor in (gate, message_end, *prepared.descriptors):
-            os.close(descriptor)
     return Building(monitor, ours, messages)
 
 

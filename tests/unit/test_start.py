@@ -1,0 +1,39 @@
+"""A signal while bwrap is started ends what was started."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from claudebox.run import start
+from claudebox.run.terminal import Terminal
+
+
+class Interrupting:
+    """Descriptors that are closed at the moment of a signal."""
+
+    def __iter__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return iter(())
+
+
+def test_a_signal_after_bwrap_was_started_ends_it(tmp_path, monkeypatch):
+    # proves C21, E15
+    started = []
+
+    def start_bwrap(*_):
+        started.append(os.posix_spawnp("sleep", ["sleep", "20"], os.environ))
+        return started[0]
+
+    monkeypatch.setattr(start, "_END_TIMEOUT", 0.1)
+    monkeypatch.setattr(start, "_adopt_orphans", lambda **_: None)
+    monkeypatch.setattr(start, "_make_words", lambda *_: ())
+    monkeypatch.setattr(start, "_start_bwrap", start_bwrap)
+    with pytest.raises(start.Interrupted), start.Interruptible():
+        start.begin(SimpleNamespace(descriptors=Interrupting()), Terminal(), str(tmp_path))
+
+    with pytest.raises(ChildProcessError):
+        os.waitpid(started[0], os.WNOHANG)
