@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,9 @@ def test_a_signal_after_bwrap_was_started_ends_it(tmp_path, monkeypatch):
     monkeypatch.setattr(start, "_adopt_orphans", lambda **_: None)
     monkeypatch.setattr(start, "_make_words", lambda *_: ())
     monkeypatch.setattr(start, "_start_bwrap", start_bwrap)
+    prepared: Any = SimpleNamespace(descriptors=Interrupting())
     with pytest.raises(start.Interrupted), start.Interruptible():
-        start.begin(SimpleNamespace(descriptors=Interrupting()), Terminal(), str(tmp_path))
+        start.begin(prepared, Terminal(), str(tmp_path))
 
     with pytest.raises(ChildProcessError):
         os.waitpid(started[0], os.WNOHANG)
