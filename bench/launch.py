@@ -28,7 +28,7 @@ sys.path.insert(0, f"{TOP}/src")
 from claudebox.host import gather  # noqa: E402
 from claudebox.plan import compose  # noqa: E402
 from claudebox.run import prepare  # noqa: E402
-from claudebox.run.stubs import Session  # noqa: E402
+from claudebox.run.stubs import SessionStubs  # noqa: E402
 from claudebox.settings import (  # noqa: E402
     layers,
     policy,
@@ -186,7 +186,7 @@ def _bare(name: str, installed: str, argv: Sequence[str], environ: dict[str, str
     facts = gather.read_host(wishes, environ)
     facts = facts.replace(machine=facts.machine.replace(terminal=False))
     made = compose.make_plan(wishes, facts).replace(gate=())
-    stubs = Session(facts.instance)
+    stubs = SessionStubs(facts.instance)
     stubs.begin(made)
     stubs.make(made)
     prepared = prepare.complete(prepare.prepare(made, by_name=True), {}, {})

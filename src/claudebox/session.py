@@ -34,7 +34,7 @@ class Planned(Value):
     plan: Plan
 
 
-class Values(Value):
+class FetchedValues(Value):
     """What was fetched once the user had agreed."""
 
     texts: dict[str, str] = {}  # noqa: RUF012 - values never change; by the keys of `Fetched`
@@ -64,15 +64,15 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
         return DECLINED
     values = fetch(planned, environ)
     prepare.check_project(prepared)  # asking and fetching may have taken long
-    freshness = None
+    login_copy = None
     if host.agent.login.known and not plan.holds_credential and not policy.command:
-        from claudebox.agent.login import Freshness
+        from claudebox.agent.login import LoginCopy
 
-        freshness = Freshness(host.agent.login, host.instance, environ)
+        login_copy = LoginCopy(host.agent.login, host.instance, environ)
     terminal = open_terminal(pty=not plan.detached, filtered=policy.filter_terminal)
     receipt = settings.one("receipt").value
     try:
-        return Launch(planned, prepared, values, terminal, receipt, freshness=freshness, notifier=notifier).run()
+        return Launch(planned, prepared, values, terminal, receipt, login_copy=login_copy, notifier=notifier).run()
     except start.Interrupted as error:
         return error.status
 
@@ -168,7 +168,7 @@ def make_plan(
     return Planned(settings, policy, host, compose.make_plan(policy, host))
 
 
-def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = None) -> Values:
+def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = None) -> FetchedValues:
     """Fetch what the user agreed to: values of secrets (by `obtain`), the token for git, packages."""
     from claudebox.plan.records import ENTRANCE, GIT_TOKEN, PACKAGES, placeholder_key
 
@@ -176,7 +176,7 @@ def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = Non
     fetched = (*(row.fetched for row in plan.variables), *(row.fetched for row in plan.mounts))
     wanted = {row.key for row in fetched if row is not None}
     if wanted <= {ENTRANCE}:  # the broker fills it in once it listens
-        return Values()
+        return FetchedValues()
     from claudebox.broker import secrets as broker_secrets
     from claudebox.host import programs
 
@@ -196,4 +196,4 @@ def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = Non
 
         found = packages.resolve(policy, host.nix, host.nix.packages, environ, host.instance.state)
         texts[PACKAGES] = "".join(f"{directory}:" for directory in found)
-    return Values(texts, held)
+    return FetchedValues(texts, held)

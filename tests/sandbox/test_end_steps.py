@@ -38,7 +38,7 @@ FAULTS = (
 # What fails: module, class, function, the name that the line has for it, and what is not done then.
 STEPS = {
     "the terminal": ("run.terminal", "Terminal", "restore", ""),
-    "the stubs": ("run.stubs", "Session", "end", "stubs"),
+    "the stubs": ("run.stubs", "SessionStubs", "end", "stubs"),
     "the storage": ("run.storage", "Storage", "end", ""),
     "the locks of git": ("git.state", "", "release", "commit"),
     "disarming repositories": ("report.leftovers", "Leftovers", "disarm", "disarm"),
@@ -122,7 +122,7 @@ def test_a_payload_that_nobody_stays_beside_is_ended(user_box):
     assert done["log"]
 
 
-@pytest.mark.parametrize("name", ["run.supervise:Supervisor:wait", "run.stubs:Session:end"])
+@pytest.mark.parametrize("name", ["run.supervise:Supervisor:wait", "run.stubs:SessionStubs:end"])
 def test_a_fault_leaves_the_terminal_as_it_was(user_box, background, name):
     # proves END-01, NEW-R2
     source = os.path.join(os.path.dirname(os.path.dirname(user_box.program)), "src")

@@ -32,8 +32,8 @@ _REFRESHER = (
 )
 
 
-class Freshness:
-    """Keeps the copy inside as fresh as the login is; called now and then by whoever waits for the sandbox."""
+class LoginCopy:
+    """The copy of the login that the sandbox sees, renewed before it expires; `look` is called while it runs."""
 
     def __init__(self, login: Login, instance: Instance, environ: dict[str, str]) -> None:
         self._login = login
@@ -42,8 +42,8 @@ class Freshness:
         self._refresher = 0
         self._retry = 0.0
 
-    def bring(self) -> None:
-        """Make sure, before a launch, that the copy is there and usable; without a network it stays as it is."""
+    def ensure_usable(self) -> None:
+        """Renew the copy before a launch if that is due; without a network it stays as it is."""
         if not self._due():
             return
         refresher, limit = self._start(), time.monotonic() + _PATIENCE

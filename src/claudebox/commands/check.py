@@ -162,7 +162,7 @@ def _attempt(environ: dict[str, str], *command: str, network: str) -> None:
         os.chdir(project)
         settings, _ = session.read_settings(parse_arguments(["--exec", "--network", network, "--", *command]), bare)
         planned = session.make_plan(settings, session.decide_policy(settings, bare), bare, pretend=_detached)
-        status = rehearsal.try_out(planned, prepare(planned.plan), session.Values())
+        status = rehearsal.try_out(planned, prepare(planned.plan), session.FetchedValues())
     except ClaudeboxError as error:
         raise ClaudeboxError(f"cannot be used: {error.message}", hint=error.hint) from None
     finally:

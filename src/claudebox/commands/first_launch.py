@@ -13,7 +13,7 @@ from claudebox.host.machine import current_directory
 from claudebox.network import uplink
 from claudebox.network.tiers import TIERS
 
-_OFFERED = [TIERS[name] for name in ("inet", "allow", "full")]
+_OFFERED = sorted((tier for tier in TIERS.values() if tier.question), key=lambda tier: tier.shared)
 _DOMAINS = '["anthropic"]'  # needed to log in inside
 
 

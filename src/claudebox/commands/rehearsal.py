@@ -57,7 +57,7 @@ def read_examined(flags: Settings, environ: dict[str, str]) -> Examined:
     return Examined(settings, session.decide_policy(settings, environ), files)
 
 
-def try_out(planned: session.Planned, prepared: Prepared, values: session.Values) -> int:
+def try_out(planned: session.Planned, prepared: Prepared, values: session.FetchedValues) -> int:
     """Launch without a question and a log."""
     try:
         return Launch(planned, prepared, values, Terminal()).run()

@@ -14,14 +14,14 @@ from claudebox.base.errors import FAILED
 from claudebox.git import state as git_state
 from claudebox.run import prepare, start
 from claudebox.run.storage import Storage
-from claudebox.run.stubs import Session
+from claudebox.run.stubs import SessionStubs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
-    from claudebox.agent.login import Freshness
+    from claudebox.agent.login import LoginCopy
     from claudebox.many.detach import Notifier
     from claudebox.plan.records import Plan
     from claudebox.report.session import SessionReport
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from claudebox.run.prepare import Prepared
     from claudebox.run.sidecars import Sidecar
     from claudebox.run.terminal import Terminal
-    from claudebox.session import Planned, Values
+    from claudebox.session import FetchedValues, Planned
     from claudebox.settings.records import SecretRequest
 
     T = TypeVar("T")
@@ -68,18 +68,18 @@ class Launch:
         self,
         planned: Planned,
         prepared: Prepared,
-        values: Values,
+        values: FetchedValues,
         terminal: Terminal,
         receipt: str = "",
         *,
-        freshness: Freshness | None = None,
+        login_copy: LoginCopy | None = None,
         notifier: Notifier | None = None,
     ) -> None:
         """Without a `receipt` nothing is logged or reported, as for an examination."""
         self._planned, self._prepared, self._values, self._terminal = planned, prepared, values, terminal
-        self._receipt, self._freshness, self._notifier = receipt, freshness, notifier
+        self._receipt, self._login_copy, self._notifier = receipt, login_copy, notifier
         self._storage: Storage | None = None
-        self._stubs: Session | None = None
+        self._stubs: SessionStubs | None = None
         self._git_locks: list[int] = []
         self._sidecars: tuple[Sidecar, ...] = ()
         self._building: start.Building | None = None
@@ -119,10 +119,10 @@ class Launch:
 
             key = agent_plan.key_tail(plan.variables)
         base_state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
-        if self._freshness is not None:
-            self._freshness.bring()
+        if self._login_copy is not None:
+            self._login_copy.ensure_usable()
         self._storage = Storage(plan, instance.directory)
-        self._stubs = Session(instance)
+        self._stubs = SessionStubs(instance)
         self._stubs.begin(plan)
         self._git_locks += git_state.set_up(plan)
         stubs = self._stubs.make(plan)
@@ -168,7 +168,7 @@ class Launch:
             self._guard = HostGuard(self._prepared.plan, sandbox.init, self._stubs, directory)
         if self._notifier is not None:
             self._notifier.begin()
-        chores = [chore for chore in (self._guard, self._freshness, self._notifier) if chore is not None]
+        chores = [chore for chore in (self._guard, self._login_copy, self._notifier) if chore is not None]
         return Supervisor(sandbox, self._terminal, self._sidecars, chores, self._notes.append).wait()
 
     def _kill(self, problem: BaseException) -> None:

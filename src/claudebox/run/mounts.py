@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from claudebox.host.records import Identity
     from claudebox.plan.bwrap import Placed
     from claudebox.plan.records import Plan
-    from claudebox.run.stubs import Session
+    from claudebox.run.stubs import SessionStubs
 
 
 _LARGEST_TABLE, _MOST_ROWS = 4 << 20, 1 << 15  # src/gate/gate.c has the same
@@ -137,7 +137,7 @@ class HostGuard:
     mounted for protection are watched; `descriptor` is readable when something may have changed there.
     """
 
-    def __init__(self, plan: Plan, init: int, stubs: Session, place: str) -> None:
+    def __init__(self, plan: Plan, init: int, stubs: SessionStubs, place: str) -> None:
         """`init` is the first process inside, `place` a directory that only we can write."""
         self._plan, self._init, self._stubs, self._place = plan, init, stubs, place
         rows = (row for row in bwrap.place(plan) if row.root is not None and row.mount.role in _FOLLOWED)

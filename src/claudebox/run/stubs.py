@@ -43,8 +43,8 @@ _UMASK, _MODE = 0o022, 0o755
 _COVERS = ("cover", "cover-worktrees")  # the second has a place for worktrees of the client
 
 
-class Session:
-    """One session of a project, and its stubs."""
+class SessionStubs:
+    """The stubs of one session, and its place among the running sessions of the project."""
 
     def __init__(self, instance: Instance) -> None:
         self._presence = Presence(instance.state)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from claudebox.host.records import Host
     from claudebox.plan.records import Plan
     from claudebox.run.prepare import Prepared
-    from claudebox.session import Planned, Values
+    from claudebox.session import FetchedValues, Planned
     from claudebox.settings.layers import Settings
 
 
@@ -227,7 +227,7 @@ def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:
             ("claudebox.invalid", 443)]  # fmt: skip
 
 
-def _run_probe(planned: Planned, prepared: Prepared, values: Values, token: str) -> dict[str, dict[str, str]]:
+def _run_probe(planned: Planned, prepared: Prepared, values: FetchedValues, token: str) -> dict[str, dict[str, str]]:
     """Run the probe with a file as its standard input; return its lines by promise."""
     reading, writing = os.pipe()
     kept = os.dup(0), os.dup(1)
