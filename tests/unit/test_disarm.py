@@ -69,6 +69,16 @@ def test_nothing_else_does(text):
     assert all(word not in kept for word in (b"fsmonitor", b"path", b"x\n", b"ext::", b"/home"))
 
 
+def test_lines_of_the_users_configuration_keep_their_order():
+    """Of two lines with the same key the last one counts: an agent must not turn back what the user turned off."""
+    # proves D11
+    before = b"[core]\n\tfsmonitor = ./watch\n\tfsmonitor = false\n\tbare = false\n"
+    added = b'[branch "a"]\n\tremote = origin\n'
+    content = b"[core]\n\tfsmonitor = false\n\tfsmonitor = ./watch\n" + added
+
+    assert disarm._merge(before, content, clean_config(content)) == before.replace(b"\tbare = false\n", b"") + added
+
+
 def test_an_address_that_leads_where_nobody_looked_goes():
     # proves D11
     text = b'[remote "a"]\n\turl = /seen\n\tpushurl = /unseen\n[branch "b"]\n\tpushremote = /unseen\n'

@@ -808,11 +808,11 @@ class _Opened:
 
 
 def _merge(before: bytes, content: bytes, plain: bytes) -> bytes:
-    """Return the lines that a configuration had before, and plain ones of new sections."""
-    kept = set(_split_lines(before))
-    known = {section for section, _ in kept}
-    kept.update(row for row in _split_lines(plain) if row[0] not in known)
-    return b"".join(row[1] for row in _split_lines(content) if row in kept)
+    """Return the lines that a configuration had before, in their order, and plain ones of new sections."""
+    rows, now = list(_split_lines(before)), set(_split_lines(content))
+    known = {section for section, _ in rows}
+    kept = [line for section, line in rows if (section, line) in now]  # of two lines with one key the last one counts
+    return b"".join((*kept, *(line for section, line in _split_lines(plain) if section not in known)))
 
 
 def _split_lines(content: bytes) -> Iterator[tuple[bytes, bytes]]:
