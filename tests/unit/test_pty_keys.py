@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.run.pty import Keys
+from claudebox.run.pty import Keys, _erase_hint
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,12 @@ def test_a_sequence_that_never_ends_is_not_kept():
         assert keys.find(b"\x1b]" + b"x" * 1000) == ""
 
     assert len(keys._cut) < 4096
+
+
+@pytest.mark.parametrize("title", [b"", b"\x1b]0;Scripted session\x07"])
+def test_the_client_s_hint_how_to_resume_is_erased_whatever_title_it_sets_after_it(title):
+    # proves SHOW-01
+    hint = b"\x1b[2mResume this session with:\x1b[22m\r\n\x1b[2mclaude --resume 136a2d4b\x1b[22m\r\n\x1b[2m\x1b[22m"
+
+    assert _erase_hint(b"some output\r\n" + hint + title, 80) == b"\x1b[2A\x1b[J"
+    assert _erase_hint(hint + title + b"more output", 80) == b""

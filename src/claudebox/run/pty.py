@@ -319,6 +319,8 @@ def _ask(rows: int, columns: int) -> tuple[bytes, bytes]:
 def _erase_hint(last: bytes, columns: int) -> bytes:
     """Return what erases the client's own hint how to resume, if that was its last output: ours replaces it."""
     hint = last[last.rfind(CLAUDE.resume_hint) :] if CLAUDE.resume_hint in last else b""
+    hint, *titles = hint.split(b"\x1b]")  # one may be set after the hint
+    hint += b"".join(title.partition(b"\x07")[2] for title in titles)
     first, *parts = hint.split(b"\x1b[")
     text = first + b"".join(part.partition(b"m")[2] for part in parts)
     rows = text.split(b"\r\n")
