@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 BUDGET = 60.0  # seconds; Ctrl+C ends it sooner
 _TOO_MANY = "are too many to be told apart"
 _SORTING = 1.0  # seconds more, to tell kinds apart
-_EVERY = 1024  # changes between two looks at the clock
 _SYSTEM = ("/usr/", "/bin/", "/lib", "/opt/", "/nix/store/")
 _BECAME = {"x": "now executable", "l": "now a link", "d": "now a directory"}
 _OPENAT2 = 437
@@ -154,7 +153,7 @@ class _Account:
         """Yield everything that is new or changed."""
         moved = {row.path for row in self._rows if row.what == "moved"}
         for number, row in enumerate(self._rows):
-            if not number % _EVERY and time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 self.unseen.append(("", f"{len(self._rows) - number} changes {_TOO_MANY}"))
                 return
             path, entry, parent = row.path, row.after, row.path.rpartition("/")[0]

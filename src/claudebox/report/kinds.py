@@ -64,7 +64,9 @@ def compile_glob(text: str) -> Glob:
 
     if text not in _compiled:
         plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[\\" else found[1], text)
-        _compiled[text] = re.compile(fnmatch.translate(plain.replace("[^", "[!"))).match
+        # For each bracket that is not closed, fnmatch would search to the end: minutes for a long line of them.
+        closed, mark, rest = plain.replace("[^", "[!").rpartition("]")
+        _compiled[text] = re.compile(fnmatch.translate(closed + mark + rest.replace("[", "[[]"))).match
     return _compiled[text]
 
 
