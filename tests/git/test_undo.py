@@ -824,6 +824,22 @@ def test_what_was_not_written_is_not_taken_for_kept(tmp_path, monkeypatch):
     assert b"".join(store.read_content(name.hex())) == b"kept"
 
 
+def test_a_file_that_cannot_be_pruned_is_no_problem_of_the_session(tmp_path, monkeypatch):
+    # proves UNDO-01
+    from claudebox.undo.store import SnapshotStore
+    from claudebox.undo.walker import Scan
+
+    store = SnapshotStore(str(tmp_path / "store"))
+    (tmp_path / "store/1.start").touch()
+    (tmp_path / "p").mkdir()
+    for name in ("a", "b"):
+        store.write_snapshot(name, Scan(str(tmp_path / "p"), store, None).run())
+    monkeypatch.setattr("os.unlink", lambda *_: (_ for _ in ()).throw(PermissionError(1, "no")))
+    store.prune(1)
+
+    assert store.names() == ["b"]
+
+
 def test_no_content_is_swept_while_another_session_uses_the_store(tmp_path):
     # proves UNDO-01
     from claudebox.undo.store import SnapshotStore

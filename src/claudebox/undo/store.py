@@ -261,7 +261,7 @@ class SnapshotStore:
                 self._remove_former()
                 if kept[0][0] % _SWEEP == 0:
                     self.sweep()
-        except ClaudeboxError:  # damaged: no sweep
+        except (ClaudeboxError, OSError):  # damaged: no sweep; the snapshot of this session is written
             return
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_SH)
