@@ -160,11 +160,17 @@ class SpliceLoop:
         self._ends: dict[int, Tunnel] = {}
         self.unfinished: list[Tunnel] = []
 
-    def adopt(self, tunnel: Tunnel) -> None:
-        """Add a tunnel; epoll reports at once if it is ready."""
+    def adopt(self, tunnel: Tunnel) -> bool:
+        """Add a tunnel; epoll reports at once if it is ready. Where epoll has no room for it, close it."""
         for end in tunnel.ends:
             self._ends[end.fileno()] = tunnel
-            self.poll.register(end.fileno(), EVENTS)
+        try:
+            for end in tunnel.ends:
+                self.poll.register(end.fileno(), EVENTS)
+        except OSError:  # ENOSPC: a sandbox can use up the user's watches
+            self.end(tunnel, abruptly=True)
+            return False
+        return True
 
     def step(self, events: list[tuple[int, int]]) -> None:
         """Give every tunnel a turn that has something to do."""
@@ -184,7 +190,10 @@ class SpliceLoop:
     def end(self, tunnel: Tunnel, *, abruptly: bool) -> None:
         for one in tunnel.ends:
             del self._ends[one.fileno()]
-            self.poll.unregister(one.fileno())
+            try:
+                self.poll.unregister(one.fileno())
+            except OSError:  # it was never registered
+                pass
         tunnel.close(abruptly=abruptly)
         self._ended(tunnel)
 
@@ -296,8 +305,8 @@ class _Relay:
             call.caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)  # the caller sees a reset
             call.caller.close()
             return
-        self._carrier.adopt(tunnel)
-        self._carrier.unfinished.append(tunnel)
+        if self._carrier.adopt(tunnel):
+            self._carrier.unfinished.append(tunnel)
 
     def _ended(self, _tunnel: Tunnel) -> None:
         self._count -= 1

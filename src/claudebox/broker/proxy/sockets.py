@@ -248,8 +248,8 @@ class Pump:
     def _adopt(self) -> None:
         while self._new:
             tunnel = self._new.popleft()
-            self._splices.adopt(tunnel)
-            self._splices.unfinished.append(tunnel)
+            if self._splices.adopt(tunnel):
+                self._splices.unfinished.append(tunnel)
 
     def _run(self) -> None:
         while not self._stopping:
