@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 
@@ -22,9 +23,9 @@ class Full:
         return getattr(self._poll, name)
 
 
-def test_a_tunnel_that_epoll_has_no_room_for_is_closed_and_the_others_go_on():
+def test_a_tunnel_that_epoll_has_no_room_for_is_closed_and_the_others_go_on(monkeypatch):
     # proves BROKER-01
-    ended = []
+    ended: list[Tunnel] = []
     loop = SpliceLoop(ended.append)
     caller, near = socket.socketpair()
     far, callee = socket.socketpair()
@@ -32,18 +33,24 @@ def test_a_tunnel_that_epoll_has_no_room_for_is_closed_and_the_others_go_on():
     kept, refused = Tunnel(near, far), Tunnel(other[0], more[0])
     assert loop.adopt(kept)
     for room in (0, 1):
-        poll, loop.poll = loop.poll, Full(loop.poll, room)
+        poll = loop.poll
+        monkeypatch.setattr(loop, "poll", Full(poll, room))
         if room:
             other, more = socket.socketpair(), socket.socketpair()
             refused = Tunnel(other[0], more[0])
 
         assert not loop.adopt(refused)
         assert ended.pop() is refused
-        assert other[1].recv(1) == b""
-        loop.poll = poll
+        with contextlib.suppress(ConnectionResetError):
+            assert other[1].recv(1) == b""
+        monkeypatch.setattr(loop, "poll", poll)
+        other[1].close()
+        more[1].close()
 
     caller.sendall(b"word")
     loop.step(loop.poll.poll(1))
     assert callee.recv(4) == b"word"
     loop.close()
     assert ended == [kept]
+    caller.close()
+    callee.close()
