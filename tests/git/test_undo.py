@@ -537,6 +537,23 @@ def test_a_damaged_database_is_said_to_be_so(user_project):
     assert "no snapshot of this session" in user_project.sh("true", flags=("--undo-keep", "10")).stderr
 
 
+def test_a_database_that_cannot_be_opened_is_said_to_be_so(user_project):
+    # proves UNDO-01, END-01
+    session(user_project, "rm key")
+    place = database(snapshots(user_project))
+    place.unlink()
+    place.mkdir()
+
+    result = user_project.claudebox("--undo", "-y")
+    ended = user_project.sh("mkdir n && git init -q n && touch n/.git/hooks/pre-commit", flags=("--undo-keep", "10"))
+
+    assert result.returncode == 125
+    assert "the snapshots in " in result.stderr
+    assert "Traceback" not in result.stderr
+    assert ended.returncode == 0
+    assert "n/.git" in ended.stderr
+
+
 @pytest.mark.parametrize("damage", ["printf 'DIRC\\0\\0\\0\\2\\377\\377\\377\\377x'", "head -c 100 .git/index"])
 def test_a_damaged_index_prevents_no_snapshot(user_project, damage):
     # proves NEW-R9

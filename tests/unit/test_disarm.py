@@ -29,6 +29,7 @@ MADE_BY_GIT = b"""\
 	remote = origin
 	merge = refs/heads/topic/a
 """
+COMMIT = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-q", "-m", "one")
 
 
 def test_what_git_writes_stays():
@@ -352,6 +353,71 @@ def test_a_long_alias_of_the_user_renames_no_repository(project, tmp_path):
     assert done.is_complete
     assert (project / "n/.git/HEAD").exists()
     assert not (project / "n/.git/hooks").exists()  # the positive control: it was examined
+
+
+@pytest.mark.parametrize("kind", ["worktree", "submodule"])
+def test_hooks_that_a_repository_of_the_users_names_are_put_aside_in_what_belongs_to_it(project, tmp_path, kind):
+    # proves D11
+    mark, place = tmp_path / "mark", project / "beside"
+    git(project, "init", "-q", "n")
+    git(project / "n", *COMMIT)
+    if kind == "worktree":
+        git(project / "n", "config", "core.hooksPath", "tools/hk")
+        git(project / "n", "worktree", "add", "-q", str(place))
+    else:
+        (project / "n/.git/modules").mkdir()
+        git(project, "init", "-q", "--separate-git-dir", "n/.git/modules/s", str(place))
+        git(place, "config", "core.hooksPath", "tools/hk")
+    time.sleep(0.05)
+    since = time.time()
+    time.sleep(0.05)
+    (place / "tools/hk").mkdir(parents=True)
+    (place / "tools/hk/post-index-change").write_text(f"#!/bin/sh\ntouch {mark}\n")
+    (place / "tools/hk/post-index-change").chmod(0o755)
+    (place / "new").touch()
+    assert runs(mark, place)  # the positive control
+    (place / "newer").touch()
+
+    assert disarm.disarm(area(project, since)).is_complete
+    assert not runs(mark, place)
+    assert (place / ".git").exists()
+    assert [path.name for path in (place / "tools/hk").iterdir()] == ["post-index-change.claudebox"]
+
+
+@pytest.mark.parametrize(
+    "address", ["{hidden}", "~/gd", "../../home/gd", "{project}/gitfile", "{project}/short", "remotes", "branches"]
+)
+def test_no_address_of_any_spelling_leads_to_a_repository_that_is_not_examined(project, tmp_path, address):
+    # proves D11
+    mark, hidden, place = tmp_path / "mark", tmp_path / "home/gd", project / "a/b/n"
+    git(tmp_path, "init", "-q", "--bare", str(hidden))
+    (hidden / "hooks").mkdir(exist_ok=True)
+    (hidden / "hooks/pre-receive").write_text(f"#!/bin/sh\ntouch {mark}\n")
+    (hidden / "hooks/pre-receive").chmod(0o755)
+    place.mkdir(parents=True)
+    git(place, "init", "-q", ".")
+    git(place, *COMMIT)
+    git(place, "worktree", "add", "-q", str(project / "w"))
+    for name in ("gitfile", "short.git"):
+        (project / name).write_text(f"gitdir: {hidden}\n")
+    if address in ("remotes", "branches"):
+        (place / ".git" / address).mkdir(exist_ok=True)
+        (place / ".git" / address / "r").write_text(f"URL: {hidden}\n" if address == "remotes" else f"{hidden}\n")
+    else:
+        git(place, "remote", "add", "r", address.format(hidden=hidden, project=project))
+
+    def pushes(branch):
+        for top in (place, project / "w"):
+            git(top, "push", "-q", "r", f"HEAD:refs/heads/{branch}-{top.name}", HOME=str(hidden.parent))
+        ran = mark.exists()
+        mark.unlink(missing_ok=True)
+        return ran
+
+    assert pushes("one")  # the positive control
+    roots = ((str(project), 0.0, None),)
+    mounts = tuple((path, "bind", path) for path in (str(project), str(hidden.parent)))
+    assert disarm.disarm(disarm.Area(roots, mounts)).is_complete
+    assert not pushes("two")
 
 
 def test_a_repository_that_moves_during_the_walk_is_found_where_it_is_then(project, tmp_path, monkeypatch):

@@ -126,15 +126,18 @@ _OWNER, _SEARCH = 0o700, 0o100
 _CONFIGS = ("config", "config.worktree")
 _STATES = ("rebase-merge", "rebase-apply", "sequencer")  # going on with them runs what is listed there
 _INNER = ("modules", "worktrees")
-_PARTS = frozenset((".git", "head", "objects", "refs", "commondir", "hooks", *_CONFIGS, *_STATES, *_INNER))
-_OBEYED = frozenset(("commondir", "hooks", *_CONFIGS, *_STATES, *_INNER))
+_LISTED = ("hooks", "remotes", "branches")  # the latter two hold addresses, in the manner of old versions of git
+_PARTS = frozenset((".git", "head", "objects", "refs", "commondir", *_LISTED, *_CONFIGS, *_STATES, *_INNER))
+_OBEYED = frozenset(("commondir", *_LISTED, *_CONFIGS, *_STATES, *_INNER))
 _PARENT = b"../..\n"  # the `commondir` of a linked worktree
 _CONFIG_LIMIT = 1 << 20
+_GITFILE_LIMIT = 8192
 _BUDGET = 64 << 20  # bytes of configurations that are rewritten; beyond, repositories are renamed instead
 _NAME_MAX = 255
 _LONGEST = 4000  # bytes of a path by which something can be opened
 _MOST_FINDINGS = 20
 _MOST_WALKS = 3
+_MOVED = "a directory was moved meanwhile"
 _MOST_KEPT = 512
 _LARGEST = 1 << 20  # of a file that is compared
 CLOSED, RENAMED, DISARMED, LED_AWAY, OTHERWISE, TOLD = "closed", "renamed", "disarmed", "link", "addresses", "told"
@@ -287,7 +290,7 @@ class _Pass:
         self._identities = {root: identity for root, _, identity in area.roots}
         self._nested = {row.path: row for row in area.nested}
         self._frames: list[_Frame] = []
-        self._vanished = False  # whether an entry did, during this walk
+        self._vanished = self._moved = False  # whether an entry, or a directory that was entered, was during this walk
         self._budget = _BUDGET
         self._found: dict[str, list[Finding]] = {}
         self._count: dict[str, int] = {}
@@ -324,6 +327,8 @@ class _Pass:
                 self._add(os.fsdecode(path), CLOSED, os.strerror(errno.EINVAL))
             else:
                 self._walk(work_tree, parts)
+                if self._moved:
+                    self._add(os.fsdecode(path), CLOSED, _MOVED)
             if self._count.get(CLOSED, 0) > before:
                 closed.append(path)
         return self._result()[0], closed
@@ -369,14 +374,16 @@ class _Pass:
         for _ in range(_MOST_WALKS):
             self._vanished = False
             self._walk(root)
-            if not self._vanished:
+            if not (self._vanished or self._moved):
                 break
+        if self._moved:
+            self._add(root, CLOSED, _MOVED)
 
     def _walk(self, root: str, only: Iterable[str] = ()) -> None:
         """Walk a directory; with `only`, just the `.git` in the directory that these names lead to."""
         wanted = list(only)
         current = -1
-        self._frames = []
+        self._frames, self._moved = [], False
         try:
             current = self._enter(None, root, root)
             for name in wanted:
@@ -452,7 +459,7 @@ class _Pass:
         return open_known(root, _HELD, self._identities[root])
 
     def _leave(self, current: int) -> int:
-        """Go back to the directory above, and return its descriptor; -1 at the top."""
+        """Go back to the directory above, and return its descriptor; -1 at the top, and where it is another one."""
         frame = self._frames.pop()
         try:
             if not self._frames:
@@ -461,7 +468,8 @@ class _Pass:
             status = os.fstat(above)
             if (status.st_dev, status.st_ino) != self._frames[-1].identity:
                 os.close(above)
-                raise _Doubt("a directory was moved during the walk")
+                self._frames, self._moved = [], True
+                return -1
             return above
         finally:
             try:
@@ -565,9 +573,9 @@ class _Pass:
         status = os.lstat(name, dir_fd=current)
         is_directory = stat.S_ISDIR(status.st_mode)
         changed = fresh or status.st_ctime >= self._since
-        if part == "hooks" and is_directory:
-            whole = fresh or (own is not None and own.hooks != status.st_ino)
-            yield from self._examine_hooks(current, name, whole=whole)
+        if part in _LISTED and is_directory:
+            whole = fresh or (part == "hooks" and own is not None and own.hooks != status.st_ino)
+            yield from self._examine_listed(current, name, whole=whole)
             return
         if part in _CONFIGS and stat.S_ISREG(status.st_mode):
             if changed:
@@ -584,8 +592,8 @@ class _Pass:
     def _is_worktree(self) -> bool:
         return len(self._frames) > 1 and self._frames[-2].name.lower() == "worktrees"
 
-    def _examine_hooks(self, current: int, name: str, *, whole: bool) -> Iterator[tuple[str, str]]:
-        """Put hooks aside: all of them in a directory that is new, else those that changed."""
+    def _examine_listed(self, current: int, name: str, *, whole: bool) -> Iterator[tuple[str, str]]:
+        """Put hooks or addresses aside: all of them in a directory that is new, else those that changed."""
         with _Opened(current, name) as hooks:
             armed = [entry for entry in os.listdir(hooks) if not entry.lower().endswith((".sample", ASIDE))]
             if not whole:
@@ -629,8 +637,11 @@ class _Pass:
         local = address.removeprefix("file://")
         if "://" in local or ":" in local.partition("/")[0]:
             return False
-        bases = (place, os.path.dirname(place))
-        return any(self._reach.is_hidden(real_path(os.path.join(base, local))) for base in bases)
+        if "/" in local and not local.startswith("/"):
+            return True  # from the home, or from a checkout that may stand anywhere; git itself writes a whole path
+        target = real_path(os.path.join(os.path.dirname(place), local))
+        gitfiles = (read_small(real_path(path), limit=_GITFILE_LIMIT) for path in (target, f"{target}.git"))
+        return self._reach.is_hidden(target) or any((content or b"").startswith(b"gitdir: ") for content in gitfiles)
 
     # A checkout.
 
@@ -679,11 +690,19 @@ class _Pass:
         elif fresh and not self._is_new(target):
             rename_aside(current, name)
             self._add(self._where(name), DISARMED, name)
+        elif not fresh and frame.path is not None and os.path.isdir(target) and not self._area.opened:
+            # The user's worktree or submodule: the configuration is elsewhere, what it names stands here.
+            common = os.path.join(target, os.fsdecode(read_small(f"{target}/commondir") or b".").strip())
+            files = (f"{common}/config", f"{target}/config.worktree")
+            own = tuple(map(os.path.normpath, git_config.find_named(frame.path, files, self._area.home)))
+            with Closing(os.open(target, _HELD)) as git_dir:
+                self._tell_moved(git_dir, frame.path, own)
+            names = (*names, *own)
         self._put_aside(frame.path, names, fresh=fresh)
 
     def _read_target(self, current: int, name: str) -> str:
         """Return where a `.git` file leads, through no link; "" if git would not have written it like that."""
-        content = os.fsdecode(read_at(current, name, limit=8192) or b"").rstrip("\r\n")
+        content = os.fsdecode(read_at(current, name, limit=_GITFILE_LIMIT) or b"").rstrip("\r\n")
         base = self._frames[-1].path
         if base is None or not content.startswith("gitdir: ") or not content.isprintable():
             return ""

@@ -64,7 +64,10 @@ class SnapshotStore:
             self._lock = os.open(f"{directory}/{_LOCK}", flags, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_SH)  # no sweep meanwhile
         place = f"{directory}/{DATABASE}" if self._lock >= 0 else ":memory:"
-        self._db = sqlite3.connect(place, timeout=_WAIT, isolation_level=None)
+        try:
+            self._db = sqlite3.connect(place, timeout=_WAIT, isolation_level=None)
+        except self._error as error:
+            raise ClaudeboxError(f"the snapshots in `{directory}` cannot be opened: {error}") from None
         version = self._read("PRAGMA user_version")[0][0]
         if version > _VERSION:
             raise ClaudeboxError(f"the snapshots in `{directory}` are of a later version of claudebox")
