@@ -450,6 +450,31 @@ def test_a_repository_that_moves_during_the_walk_is_found_where_it_is_then(proje
         assert runs(mark, place)  # the positive control
 
 
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_directory_that_moves_while_the_walk_is_in_it_is_walked_again(project, tmp_path, monkeypatch, times):
+    # proves END-01
+    mark = tmp_path / "mark"
+    (project / "a/x/below").mkdir(parents=True)
+    (project / "b").mkdir()
+    for name in ("a/n", "n"):
+        arm(project / name, mark)
+    left = [times]
+    visit = disarm._Pass._visit
+
+    def move_around(self, current):
+        visit(self, current)
+        if self._where().endswith("/below") and left[0]:
+            left[0] -= 1
+            here, there = (project / name / "x" for name in ("ab" if (project / "a/x").exists() else "ba"))
+            here.rename(there)
+
+    monkeypatch.setattr(disarm._Pass, "_visit", move_around)
+    *_, closed, _ = disarm._Pass(area(project)).run()
+
+    assert bool(closed) == (times > 1)
+    assert times > 1 or not runs(mark, project / "n", project / "a/n")
+
+
 def test_what_a_repository_of_the_user_said_before_stays(project, tmp_path):
     # proves NEW-E14, END-01
     mark = tmp_path / "mark"

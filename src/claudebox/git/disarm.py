@@ -464,13 +464,14 @@ class _Pass:
         try:
             if not self._frames:
                 return -1
-            above = os.open("..", OPEN_DIRECTORY, dir_fd=current)
-            status = os.fstat(above)
-            if (status.st_dev, status.st_ino) != self._frames[-1].identity:
-                os.close(above)
-                self._frames, self._moved = [], True
-                return -1
-            return above
+            with Closing(os.open("..", OPEN_DIRECTORY, dir_fd=current)) as above:
+                status = os.fstat(above)
+                if (status.st_dev, status.st_ino) != self._frames[-1].identity:
+                    raise OSError(_MOVED)
+                return os.dup(above)
+        except OSError:
+            self._frames, self._moved = [], True
+            return -1
         finally:
             try:
                 close_again(current, frame.mode)
