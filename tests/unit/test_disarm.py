@@ -385,7 +385,8 @@ def test_hooks_that_a_repository_of_the_users_names_are_put_aside_in_what_belong
 
 
 @pytest.mark.parametrize(
-    "address", ["{hidden}", "~/gd", "../../home/gd", "{project}/gitfile", "{project}/short", "remotes", "branches"]
+    "address",
+    ["{hidden}", "~/gd", "../../home/gd", "{project}/gitfile", "{project}/short", "remotes", "branches", "r", "r.git"],
 )
 def test_no_address_of_any_spelling_leads_to_a_repository_that_is_not_examined(project, tmp_path, address):
     # proves D11
@@ -403,6 +404,9 @@ def test_no_address_of_any_spelling_leads_to_a_repository_that_is_not_examined(p
     if address in ("remotes", "branches"):
         (place / ".git" / address).mkdir(exist_ok=True)
         (place / ".git" / address / "r").write_text(f"URL: {hidden}\n" if address == "remotes" else f"{hidden}\n")
+    elif address.startswith("r"):
+        for top in (place, project / "w"):
+            (top / address).write_text(f"gitdir: {hidden}" + "\n" * 10000)
     else:
         git(place, "remote", "add", "r", address.format(hidden=hidden, project=project))
 

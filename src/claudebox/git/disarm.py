@@ -132,6 +132,7 @@ _OBEYED = frozenset(("commondir", *_LISTED, *_CONFIGS, *_STATES, *_INNER))
 _PARENT = b"../..\n"  # the `commondir` of a linked worktree
 _CONFIG_LIMIT = 1 << 20
 _GITFILE_LIMIT = 8192
+_ADDRESS = b"gitdir: "  # begins a file that leads to a git directory
 _BUDGET = 64 << 20  # bytes of configurations that are rewritten; beyond, repositories are renamed instead
 _NAME_MAX = 255
 _LONGEST = 4000  # bytes of a path by which something can be opened
@@ -484,6 +485,7 @@ class _Pass:
         frame = self._frames[-1]
         present: dict[str, list[str]] = {}
         links: list[str] = []
+        files: list[str] = []
         inner: list[str] = []
         try:
             with os.scandir(current) as entries:
@@ -497,6 +499,8 @@ class _Pass:
                         frame.pending.append(name)
                     elif entry.is_symlink():
                         links.append(name)
+                    else:
+                        files.append(name)
         except OSError as error:
             self._add(self._where(), CLOSED, error.strerror or str(error))
             return
@@ -510,8 +514,11 @@ class _Pass:
             self._examine_top(frame.path)
         for name in present.get(".git", ()):
             self._attempt(current, name, self._examine_dot)
-        for name in links:
-            self._attempt(current, name, self._examine_link)
+        is_top = ".git" in present or has_shape(present) or len(self._frames) == 1
+        actions = [(name, self._examine_link) for name in links]
+        actions += [(name, self._examine_address) for name in files if is_top]
+        for name, action in actions:
+            self._attempt(current, name, action)
         frame.pending += (renamed.get(name, name) for name in inner)
 
     def _attempt(self, current: int, name: str, action: Callable[[int, str], None]) -> None:
@@ -642,7 +649,7 @@ class _Pass:
             return True  # from the home, or from a checkout that may stand anywhere; git itself writes a whole path
         target = real_path(os.path.join(os.path.dirname(place), local))
         gitfiles = (read_small(real_path(path), limit=_GITFILE_LIMIT) for path in (target, f"{target}.git"))
-        return self._reach.is_hidden(target) or any((content or b"").startswith(b"gitdir: ") for content in gitfiles)
+        return self._reach.is_hidden(target) or any((content or b"").startswith(_ADDRESS) for content in gitfiles)
 
     # A checkout.
 
@@ -700,6 +707,22 @@ class _Pass:
                 self._tell_moved(git_dir, frame.path, own)
             names = (*names, *own)
         self._put_aside(frame.path, names, fresh=fresh)
+
+    def _examine_address(self, current: int, name: str) -> None:
+        """Put aside a new file that leads to a repository: git takes the name of an unknown remote for a path."""
+        status = os.lstat(name, dir_fd=current)
+        if status.st_ctime < self._since or not stat.S_ISREG(status.st_mode):
+            return
+        try:
+            with Closing(
+                os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=current)
+            ) as file:
+                content = os.read(file, len(_ADDRESS))
+        except PermissionError:  # nor can git read it
+            return
+        if content == _ADDRESS:
+            rename_aside(current, name)
+            self._add(self._where(name), DISARMED, name)
 
     def _read_target(self, current: int, name: str) -> str:
         """Return where a `.git` file leads, through no link; "" if git would not have written it like that."""
