@@ -329,7 +329,7 @@ def report(copy: Copy, work: Work) -> Iterator[str]:
         yield f"  {shorten(commit, 160)}"
     if count > _MAX_COMMITS:
         yield f"  and {count - _MAX_COMMITS} more"
-    yield from _list_paths("deleted", [path for path, row in work.changed.items() if not int(row.mode, 8)])
+    yield from _list_paths("deleted", sorted(path for path, row in work.changed.items() if not int(row.mode, 8)))
     found: dict[str, list[tuple[int, str, str]]] = {}  # kind -> rank, reason, path
     for path, row in work.changed.items():
         if not (mode := int(row.mode, 8)):
