@@ -714,9 +714,8 @@ class _Pass:
         if status.st_ctime < self._since or not stat.S_ISREG(status.st_mode):
             return
         try:
-            with Closing(
-                os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=current)
-            ) as file:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with Closing(os.open(name, flags, dir_fd=current)) as file:
                 content = os.read(file, len(_ADDRESS))
         except PermissionError:  # nor can git read it
             return

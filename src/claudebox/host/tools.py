@@ -193,7 +193,7 @@ def find_devices(policy: Policy, environ: Mapping[str, str], path: tuple[str, ..
     listed, searched = _libraries(environ)
     cards = dict(_cards(nodes))
     links = {
-        **dict(_devices_links(nodes, cards)),
+        **dict(_link_devices(nodes, cards)),
         **{f"/sys/bus/pci/devices/{name}": place for name, place in cards.items()},
     }
     if os.path.islink("/run/opengl-driver"):  # NixOS
@@ -252,7 +252,7 @@ def _cards(nodes: tuple[Node, ...]) -> Iterator[tuple[str, str]]:
             yield os.path.basename(real), real
 
 
-def _devices_links(nodes: tuple[Node, ...], cards: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _link_devices(nodes: tuple[Node, ...], cards: dict[str, str]) -> Iterator[tuple[str, str]]:
     for node in nodes:
         name = f"/sys/dev/char/{node.number[0]}:{node.number[1]}"
         real = real_path(name) if os.path.exists(name) else ""

@@ -170,7 +170,7 @@ class Permission:
 # Addresses and networks that a user opens in spite of the tier: `10.1.2.3:443`, `10.1.0.0/16`.
 
 
-_ADDRESSES_EXAMPLES = "`10.1.2.3:443`, `10.1.0.0/16`, `fd77::50`, `[fd77::/64]:443`; names work in tier `allow` alone"
+_ADDRESS_EXAMPLES = "`10.1.2.3:443`, `10.1.0.0/16`, `fd77::50`, `[fd77::/64]:443`; names work in tier `allow` alone"
 _SHORTEST = {4: 8, 16: 7}
 
 
@@ -183,9 +183,7 @@ def read_address(given: SettingValue) -> AddressRequest:
     size = bits if not slash else int(length) if length.isascii() and length.isdigit() and len(length) < 4 else -1
     number = read_port(port) if port is not None else 0
     if not packed or not 0 <= size <= bits or (port is not None and not number):
-        raise ClaudeboxError(
-            f"`{given.origin}`: `{given.value}` is not an address", hint=f"write {_ADDRESSES_EXAMPLES}"
-        )
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not an address", hint=f"write {_ADDRESS_EXAMPLES}")
     prefix = addresses.network(packed, size)
     if prefix[0] != packed:
         hint = f"the network is `{addresses.show(prefix)}`, the one address `{address}`"

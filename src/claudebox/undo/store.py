@@ -40,6 +40,7 @@ _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS content (digest BLOB, part INTEGER, data BLOB, PRIMARY KEY (digest, part))",
     f"PRAGMA user_version = {_VERSION}",
 )
+_REMEDY = "if they are damaged, move the directory away; the next session begins a new one"
 _DAMAGED = "its content in the snapshot is damaged"
 
 
@@ -85,14 +86,14 @@ class SnapshotStore:
         try:
             return self._db.execute(words, values)
         except self._error as error:
-            raise ClaudeboxError(f"the snapshots in `{self.directory}` cannot be used: {error}") from None
+            raise ClaudeboxError(f"the snapshots in `{self.directory}` cannot be used: {error}", hint=_REMEDY) from None
 
     def _read(self, words: str, *values: object) -> list[Any]:
         cursor = self._run(words, *values)
         try:
             return cursor.fetchall()
         except self._error as error:
-            raise ClaudeboxError(f"the snapshots in `{self.directory}` cannot be read: {error}") from None
+            raise ClaudeboxError(f"the snapshots in `{self.directory}` cannot be read: {error}", hint=_REMEDY) from None
 
     def _run_all(self, words: str, rows: list[tuple[object, ...]]) -> None:
         """Execute for many rows, all of them or none."""
