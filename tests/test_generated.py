@@ -24,8 +24,6 @@ def test_a_stale_file_is_noticed_and_written_anew(tmp_path):
     shutil.copytree(REPOSITORY / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for part in ("scripts", "docs", "man", "completions"):
         shutil.copytree(REPOSITORY / part, tmp_path / part)
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests/test_one.py").write_text("def test_one_thing():\n    # proves SAND-02, A01\n    assert 1\n")
     page = tmp_path / "man/claudebox.1"
     page.write_text("old")
     argv = [sys.executable, "-I", str(tmp_path / "scripts/generate.py")]
@@ -38,8 +36,20 @@ def test_a_stale_file_is_noticed_and_written_anew(tmp_path):
     assert "man/claudebox.1 is stale" in before.stdout
     assert after.returncode == 0
     assert page.read_text().startswith(".TH CLAUDEBOX 1")
-    row = next(line for line in (tmp_path / "docs/threats.md").read_text().splitlines() if line.startswith("| A01 |"))
-    assert row.endswith("| [one thing](../tests/test_one.py) |")
+
+
+def test_trace_lists_the_tests_of_an_id(tmp_path):
+    for part in ("scripts", "docs"):
+        shutil.copytree(REPOSITORY / part, tmp_path / part)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_one.py").write_text("def test_one_thing():\n    # proves SAND-02, A01\n    assert 1\n")
+
+    made = subprocess.run([str(tmp_path / "scripts/trace")], capture_output=True, encoding="utf-8", check=False)
+
+    assert made.returncode == 1  # of the other ids none has a test
+    row = next(line for line in made.stdout.splitlines() if line.startswith("| A01 |"))
+    assert row.endswith("| tests/test_one.py: one thing |")
+    assert "SAND-01" in made.stderr
 
 
 def test_fish_completes_flags_and_values(tmp_path):

@@ -106,6 +106,7 @@ def _bare() -> int:
 
 
 def test_the_waiting_launcher_is_small(user_box):
+    # proves E11
     argv = (user_box.program, "-y", "--exec", "--", "sh", "-c", "echo started; exec sleep 60")
     with subprocess.Popen(
         argv, cwd=user_box.project, env=user_box.variables(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

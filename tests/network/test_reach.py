@@ -34,7 +34,7 @@ PLACES = set(topology.PLACES) | {"echo"}
 
 
 def test_inet_leads_to_the_internet_and_nowhere_else(netbox):
-    # proves NET-T, NET-01, NET-02, SAND-12, F01, F02, F03, F04, F05, F06, F07, F13, F14, F16, F21
+    # proves F20, NET-T, NET-01, NET-02, SAND-12, F01, F02, F03, F04, F05, F06, F07, F13, F14, F16, F21
     forbidden = [*CLOSED, *DATAGRAMS, *DETOURS]
     control = netbox.probe([*OPEN, *forbidden], flags=None)
     assert [answer for answer, _ in control[: len(OPEN)]] == [place for _, place, _ in topology.OPEN]
