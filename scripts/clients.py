@@ -1,4 +1,4 @@
-"""Try versions of the client: take each from npm, run tests/client/test_versions.py with it, print a table.
+"""Try versions of the client: take each from npm, run tests/agent/test_versions.py with it, print a table.
 
 Programs are kept in .local/clients while they are tried, and after that with `--keep`.
 """
@@ -20,7 +20,7 @@ from claudebox.agent.claude import CLAUDE  # noqa: E402
 
 CACHE = TOP / ".local/clients"
 PACKAGE = f"@anthropic-ai/claude-code-linux-{'arm64' if os.uname().machine == 'aarch64' else 'x64'}"
-TESTS = TOP / "tests/client/test_versions.py"
+TESTS = TOP / "tests/agent/test_versions.py"
 COLUMNS = {
     "broker -p": "without_a_terminal[{}-broker]",
     "broker TUI": "at_a_terminal_and_answers[{}-broker]",

@@ -24,8 +24,8 @@ from scripts.trees import TreeError  # noqa: E402
 
 RESULTS = TOP / "docs/platforms.toml"
 SUITES = {"bookworm": "Debian 12", "trixie": "Debian 13", "sid": "Debian sid"}
-PURE = ("tests/unit", "tests/golden", "tests/property")
-FOLDERS = ("broker", "cli", "client", "fleet", "git", "network", "nix", "sandbox", "work")
+PURE = ("-m", "pure")
+FOLDERS = tuple(sorted(path.name for path in (TOP / "tests").iterdir() if path.is_dir()))
 PARTS = {
     "fast": ["--fast"],
     "whole": [],
@@ -40,20 +40,20 @@ GATE_PACKAGES = (
     "python3-venv", "strace", "tmux",
 )  # fmt: skip
 GATE_TESTS = (
-    "tests/unit", "tests/golden", "tests/cli/test_words.py",
+    "tests/plan", "tests/base", *(f"tests/host/test_{name}.py" for name in ("hosts", "odd_hosts")),
+    "tests/commands/test_words.py",
     *(f"tests/git/test_formats.py::test_refs_in_tables_come_back{more}" for more in ("", "_from_a_linked_worktree")),
     "tests/git/test_agent_worktrees.py::test_other_formats_of_repositories",
-    *(f"tests/sandbox/test_{name}.py" for name in (
-        "descriptors", "git", "home", "protected", "odd_hosts", "terminal",
-    )),
-    *(f"tests/sandbox/test_verify.py::test_{name}" for name in (
+    *(f"tests/run/test_{name}.py" for name in ("descriptors", "home", "protected_repositories", "terminal")),
+    "tests/git/test_git.py",
+    *(f"tests/commands/test_verify.py::test_{name}" for name in (
         "every_promise_is_held_by_a_real_launch_and_nothing_is_left",
         "neither_a_library_that_stays_open_nor_a_number_0_misleads_the_probe",
     )),
-    *(f"tests/client/test_broker.py::test_{name}" for name in (
+    *(f"tests/broker/test_client_broker.py::test_{name}" for name in (
         "a_whole_session_with_tools_and_the_key_is_nowhere_inside", "a_login_is_used_and_nothing_of_it_is_inside",
     )),
-    *(f"tests/client/test_session.py::test_{name}" for name in (
+    *(f"tests/agent/test_client_session.py::test_{name}" for name in (
         "the_tui_comes_up_without_a_question_and_does_everything_a_person_wants",
     )),
 )  # fmt: skip
@@ -66,7 +66,7 @@ examples:
   scripts/matrix run trixie                     what a newcomer does on a fresh system: scripts/run </dev/null
   scripts/matrix test sid                       scripts/test, whole, as root
   scripts/matrix --as user test sid network     one part; `fast` and `pure` are parts, too
-  scripts/matrix test trixie tests/sandbox/test_verify.py -x
+  scripts/matrix test trixie tests/commands/test_verify.py -x
   scripts/matrix python 3.12                    unit, golden and property tests with another Python
   scripts/matrix shell sid -- bwrap --version   any program, in the tree of the tests
 """

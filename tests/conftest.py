@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import importlib.util
+import inspect
 import os
 import pwd
 import random
@@ -20,10 +22,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import baking
+from tests.support import baking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+pytest_plugins = ("tests.support.client", "tests.support.installations", "tests.support.sandbox")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ORDINARY_USER = "claudebox-test"
@@ -33,7 +37,7 @@ IN_CI = os.environ.get("CI") == "true"
 # What one worker does as a whole, since it is made ready once for all of it: daemons, machines, installations.
 TOGETHER = (
     ("tests/nix/test_flake", "tests/nix/test_machine", "tests/nix/test_nixos", "tests/nix/test_package.py"),
-    ("tests/nix/",), ("tests/fleet/",), ("tests/sandbox/test_containers",), ("tests/test_bench",),
+    ("tests/nix/",), ("tests/many/fleet/",), ("tests/run/test_containers",), ("tests/test_bench",),
     ("tests/test_packaging",),
 )  # fmt: skip
 
@@ -88,6 +92,51 @@ def _accounts() -> list[str]:
     return ["root", "user"] if os.getuid() == 0 else ["self"]
 
 
+# What a test asks for says which kind it is; a test of no kind is `pure` and runs anywhere, without privileges.
+KINDS = {
+    "engine": {"cluster", "daemons"},
+    "client": {"real_client"},
+    "sandbox": {"checkout", "ordinary_account"},
+    "process": {"upstream"},
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden plans instead of comparing")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Return whether the golden plans are to be written."""
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test with its kinds."""
+    for item in items:
+        asked = set(getattr(item, "fixturenames", ()))
+        for kind, fixtures in KINDS.items():
+            if asked & fixtures:
+                item.add_marker(kind)
+        if not {*KINDS, "slow"} & {mark.name for mark in item.iter_markers()}:
+            item.add_marker("pure")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine, for a minute at the most."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+
+    async def bounded() -> None:
+        await asyncio.wait_for(pyfuncitem.obj(**given), 60)
+
+    asyncio.run(bounded())
+    return True
+
+
 def pytest_configure() -> None:
     """Hear signals that were set to be ignored, as a shell does for whatever it starts with `&`, and `nohup`."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
@@ -103,7 +152,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             whole = next((places[0] for places in TOGETHER if nodeid.startswith(places)), "")
-            return whole or (nodeid.partition("::")[0] if nodeid.startswith("tests/unit/") else nodeid)
+            return whole or nodeid
 
     return Scheduler(config, log)
 

@@ -5,7 +5,7 @@
   bashInteractive,
   git,
   python3,
-  selection ? "tests/unit tests/golden tests/property",
+  selection ? "-m pure tests",
 }:
 stdenvNoCC.mkDerivation {
   name = "claudebox-tests";

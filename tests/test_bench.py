@@ -8,6 +8,8 @@ import sys
 import pytest
 from tests.conftest import REPOSITORY, need
 
+pytestmark = pytest.mark.process
+
 # What bench/launch aims at is stricter. Another worker computes beside this one, so that there is much room here: only
 # a launch that has become several times as slow is noticed.
 ROOM = 3

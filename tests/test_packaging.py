@@ -15,6 +15,8 @@ from tests.conftest import REPOSITORY, need
 
 import claudebox
 
+pytestmark = pytest.mark.process
+
 PIP = (sys.executable, "-I", "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 

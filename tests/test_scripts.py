@@ -10,6 +10,8 @@ import sys
 import pytest
 from tests.conftest import REPOSITORY, need
 
+pytestmark = pytest.mark.process
+
 SCRIPTS = sorted(
     path for place in ("scripts", "bench", ".ci") for path in (REPOSITORY / place).iterdir() if path.is_file()
 )

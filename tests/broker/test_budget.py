@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests import hosts
 from tests.broker.conftest import Caller, running
 from tests.broker.test_streams import newest_broker
 from tests.conftest import wait_until
+from tests.support import hosts
 
 from claudebox.agent.claude import UPSTREAM
 from claudebox.base.errors import ClaudeboxError

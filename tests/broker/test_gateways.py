@@ -9,9 +9,9 @@ import threading
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from tests import hosts
 from tests.broker.conftest import KEY
-from tests.certificates import TestAuthority
+from tests.support import hosts
+from tests.support.certificates import TestAuthority
 
 from claudebox.agent.claude import UPSTREAM
 from claudebox.base.errors import ClaudeboxError

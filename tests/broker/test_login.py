@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 from tests.broker.conftest import Caller, running
-from tests.client.anthropic import Anthropic
 from tests.network.topology import wait_until
+from tests.support.anthropic import Anthropic
 
 from claudebox.agent import renewal
 from claudebox.agent.claude import UPSTREAM
 from claudebox.network.facts import find_proxy
 from claudebox.network.records import Endpoint, Trust
+
+pytestmark = pytest.mark.process
 
 HOUR = 3600
 

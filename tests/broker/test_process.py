@@ -26,6 +26,8 @@ from claudebox.broker.sidecar import BrokerSidecar
 from claudebox.network.records import Broker, InjectConfig
 from claudebox.settings.records import SecretRequest
 
+pytestmark = pytest.mark.process
+
 
 def asked(sidecar) -> bool:
     """Return whether the broker answers."""

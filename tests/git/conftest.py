@@ -285,3 +285,31 @@ def make_repository(box: Box) -> Git:
     os.symlink("left-pad", f"{box.project}/node_modules/link")
     box.write("dirty.txt", "not committed\n")
     return git
+
+
+def run_git(*argv: object, cwd) -> str:
+    """Run git on a repository of this test alone, with no configuration of the user's."""
+    environ = {
+        "PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@b",
+    }  # fmt: skip
+    words = ["git", "-c", "protocol.file.allow=always", *map(str, argv)]
+    return subprocess.run(words, cwd=cwd, env=environ, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def main(tmp_path):
+    """Return a repository with one commit."""
+    need(shutil.which("git"), "git")
+    repository = tmp_path / "main"
+    run_git("init", "-q", repository, cwd=tmp_path)
+    run_git("commit", "-q", "--allow-empty", "-m", "first", cwd=repository)
+    return repository
+
+
+@pytest.fixture
+def worktree(main, tmp_path):
+    """Return a linked worktree of it."""
+    run_git("worktree", "add", "-q", tmp_path / "tree", cwd=main)
+    return tmp_path / "tree"

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.client.tui import Tui
 from tests.git.conftest import make_repository, until
 from tests.git.test_copies import copies, new
+from tests.support.tui import Tui
 
 
 @pytest.mark.parametrize("name", ["fix/#123", "\u00fc", "it's", "a=b,c%d+e@f", '$(x)`y`;|&<>"!'])

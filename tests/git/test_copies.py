@@ -9,8 +9,8 @@ import shutil
 import time
 from pathlib import Path
 
-from tests.client.tui import Tui
 from tests.conftest import need
+from tests.support.tui import Tui
 
 
 def commit(box, git, name: str) -> None:

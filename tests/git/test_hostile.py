@@ -355,6 +355,7 @@ def test_pipes_in_the_git_directory_hold_nothing_up(pair):
     assert pair.bring_back(final=True).removed == []
 
 
+@pytest.mark.process
 def test_a_git_that_only_waits_is_ended_and_one_that_works_is_not(tmp_path, monkeypatch):
     # proves GIT-03
     monkeypatch.setattr(sandbox, "_STALL", 2.0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.git.conftest import GITCONFIG, until
 from tests.git.test_hostile import MARK, PLANTS, USE
-from tests.sandbox.terminals import Terminal
+from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
     from tests.conftest import Box

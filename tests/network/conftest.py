@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.baking import bake
 from tests.conftest import Account, Box, make_box, need
 from tests.network import topology
 from tests.network.topology import PORT
+from tests.support.baking import bake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

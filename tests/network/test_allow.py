@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.baking import bake
 from tests.network import processes, topology
 from tests.network.conftest import PYTHON, NetBox
 from tests.network.test_ports import ECHO, SEND, SENT, echo, end
 from tests.network.test_reach import DATAGRAMS, PLACES
 from tests.network.topology import PORT, wait_until
+from tests.support.baking import bake
 
 WAYS = ("tcp", "connect")
 LISTED = ("public.example", "*.public.example", "four.example", "six.example", "dead-six.example")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from tests.certificates import TestAuthority
 from tests.conftest import need
 from tests.network.conftest import PYTHON
 from tests.network.test_web import rust, web  # noqa: F401 - a fixture
+from tests.support.certificates import TestAuthority
 
 PROXY = str(Path(__file__).with_name("intercepting_proxy.py"))
 PLACE, PORT, LOGIN = "192.168.77.50", 3128, "me:pass-word-of-the-proxy"

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from tests.certificates import TestAuthority
 from tests.conftest import need
 from tests.network.conftest import PYTHON
+from tests.support.certificates import TestAuthority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,10 +15,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.baking import bake
 from tests.network import processes, topology
 from tests.network.conftest import PYTHON
 from tests.network.topology import PORT, wait_until
+from tests.support.baking import bake
 
 INET = ("--network", "inet")
 BUSY = """

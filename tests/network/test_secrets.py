@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.certificates import TestAuthority
 from tests.conftest import need, wait_until
 from tests.network.conftest import PYTHON
+from tests.support.certificates import TestAuthority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.baking import bake
 from tests.conftest import Account, Box, make_box, need
 from tests.nix.daemon import Daemon, Installation
 from tests.nix.machine import Machine
 from tests.nix.probes import Listener
 from tests.nix.relocation import Relocation
 from tests.nix.standins import StandIn
+from tests.support.baking import bake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -134,7 +134,7 @@ def test_its_check_runs_tests_in_the_sandbox_of_a_build(standin):
     expression = (
         _called(standin.nixpkgs, standin.index, standin.source)
         + f"""
-      flake.checks.{SYSTEM}.tests.override {{ selection = "tests/unit/test_explain.py tests/unit/test_reference.py"; }}
+      flake.checks.{SYSTEM}.tests.override {{ selection = "tests/plan/test_explain.py tests/base"; }}
     """
     )
     built = standin.daemon.run("build", "--impure", "--no-link", "--print-build-logs", "--expr", expression)

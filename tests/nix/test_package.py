@@ -10,9 +10,9 @@ import shutil
 import stat
 
 import pytest
-from tests.client.conftest import real_client as real_client  # noqa: PLC0414 - a fixture of theirs
 from tests.conftest import need
 from tests.nix.conftest import MachineBox
+from tests.support.client import real_client as real_client  # noqa: PLC0414 - a fixture of theirs
 
 import claudebox
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.sandbox.terminals import Terminal
+from tests.support.terminals import Terminal
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Everything special about Claude Code, as a row; much of it is undocumented.
 
-`tests/client` says what changed when a new version breaks one of these.
+`pytest -m client` says what changed when a new version breaks one of these.
 """
 
 from __future__ import annotations

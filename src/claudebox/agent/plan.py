@@ -1,6 +1,6 @@
 """What Claude Code needs: its program, its variables, its arguments, its state.
 
-Everything that rests on undocumented behaviour of the client stands in this file, named; `tests/client` says what
+Everything that rests on undocumented behaviour of the client stands in this file, named; `pytest -m client` says what
 changed when a new version breaks one of these.
 """
 

@@ -1,0 +1,167 @@
+"""The lines before the question: what they say, what counts as news, and how they are broken."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support import hosts
+
+from claudebox.agent import facts as agent_facts
+from claudebox.base import console
+from claudebox.host.records import SecretFile
+from claudebox.plan import audit, compose
+from claudebox.settings.records import MountRequest, NameRequest, Policy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from claudebox.plan.records import Plan
+
+LABELS = ["writes", "network", "secrets", "new"]
+
+
+def make(*names: str, changes: dict[str, object] | None = None, facts: dict[str, object] | None = None, **environ: str):
+    wishes = tuple(NameRequest(name, "--env") for name in names)
+    policy = Policy("client", ("-p", "hello"), names=wishes).replace(**(changes or {}))
+    host = hosts.debian(environ={"HOME": hosts.HOME, **environ}, **(facts or {}))
+    return compose.make_plan(policy, hosts.asking(host, policy))
+
+
+def lines(plan: Plan, before: frozenset[str] | None = None, *, asking: bool = True, quiet: bool = False) -> list[str]:
+    return list(audit.lines(plan, before, asking=asking, quiet=quiet))
+
+
+def approved(plan: Plan) -> frozenset[str]:
+    return frozenset(audit.decided(plan))
+
+
+def news(plan: Plan, before: frozenset[str]) -> str:
+    return audit.describe_news(plan, before)
+
+
+def test_four_lines_say_what_matters():
+    # proves UX-01, UX-07
+    mounts = (
+        MountRequest("/srv/data", "/srv/data", writable=False, origin="--mount-ro"),
+        MountRequest("/srv/out", "/srv/out", writable=True, origin="--mount-rw"),
+    )
+    plan = make("MY_TOKEN", changes={"mounts": mounts}, MY_TOKEN="x", GH_TOKEN="x", ZED="x", PWD="/x", SHLVL="2")
+    shown = lines(plan)
+
+    assert [line.split()[0] for line in shown] == LABELS
+    writes, network, secrets, new = shown
+    assert "~/project, /srv/out" in writes
+    assert "/srv/data" not in writes
+    assert "full (by default)" in network
+    assert "MY_TOKEN (--env) enters" in secrets
+    assert "withheld: GH_TOKEN" in secrets
+    assert "ZED" not in secrets
+    assert "the first launch in this project" in new
+
+
+def test_the_tier_comes_with_what_chose_it():
+    # proves UX-07
+    plan = make(changes={"network": "none", "network_origin": "~/.claudebox/config.toml:7"})
+
+    assert "none (by ~/.claudebox/config.toml:7): loopback" in lines(plan)[1]
+
+
+def test_with_yes_and_nothing_new_there_is_one_line():
+    # proves UX-07
+    plan = make()
+
+    (line,) = lines(plan, approved(plan), asking=False)
+    assert line == "claudebox writes ~/project; network full (by default); no secrets enter; nothing new"
+    assert len(lines(plan, approved(plan))) == 4  # whoever is asked sees what about
+    assert len(lines(plan, asking=False)) == 4  # nobody has approved anything yet
+
+
+def test_quiet_leaves_nothing_but_warnings():
+    # proves UX-07
+    plan = make(facts={"leaks": (SecretFile(f"{hosts.PROJECT}/.env", (3,), b""),)})
+    warned = plan.replace(warnings=("look out",))
+
+    (files,) = lines(plan, asking=False, quiet=True)
+    assert files.split()[0] == "warning"
+    assert ".env:3" in files
+    assert [line.split()[0] for line in lines(warned, asking=False, quiet=True)] == ["warning", "warning"]
+    assert lines(make(), asking=False, quiet=True) == []
+    assert [line.split()[0] for line in lines(make(), quiet=True)] == ["new"]  # the question is about something
+    assert lines(make(), approved(make()), quiet=True) == []
+
+
+def test_news_are_what_the_user_decides_about():
+    # proves UX-07
+    before = approved(make())
+
+    assert news(make(), before) == ""
+    noise = make(PWD="/elsewhere", OLDPWD="/", SHLVL="7", TERM="dumb", COLORTERM="truecolor", NEW_TOKEN="withheld")
+    assert news(noise, before) == ""
+    assert news(make("FOO", FOO="1"), before) == "variable FOO"
+    assert news(make("A_TOKEN", A_TOKEN="1"), before) == "secret A_TOKEN"
+    assert news(make(changes={"network": "none"}), before) == "network none; no longer: network full"
+    assert news(make(changes={"allow_userns": True}), before) == "user namespaces inside"
+    assert news(make(), approved(make("FOO", FOO="1"))) == "no longer: variable FOO"
+    leak = make(facts={"leaks": (SecretFile(f"{hosts.PROJECT}/.env", (3,), b""),)})
+    assert news(leak, before) == "secrets in .env"
+    moved = make(facts={"leaks": (SecretFile(f"{hosts.PROJECT}/.env", (3, 9), b""),)})
+    assert news(moved, approved(leak)) == ""
+
+
+def test_a_variable_that_changes_what_programs_load_is_a_warning():
+    # proves D-03
+    shown = lines(make("LD_PRELOAD", LD_PRELOAD="/x.so"), asking=False, quiet=True)
+
+    assert shown == ["  warning  LD_PRELOAD (from --env) changes what programs load"]
+
+
+SETTINGS = {
+    "env": {"DEPLOY_TOKEN": "CANARY", "EDITOR": "CANARY"},
+    "hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "CANARY"}]}]},
+    "mcpServers": {"tickets": {"command": "CANARY"}},
+    "enabledPlugins": {"lint@tools": True},
+    "apiKeyHelper": "CANARY",
+}
+
+
+def test_what_comes_with_settings_of_the_hosts_client_is_named(tmp_path: Path):
+    # proves UX-08
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude/settings.json").write_text(json.dumps(SETTINGS))
+    shared = Policy("client", shared_home=True)
+    named = Policy("client", inherit=(NameRequest("settings.json", "--inherit"),))
+    found = agent_facts.find_inherited(shared, str(tmp_path))
+
+    assert found == agent_facts.find_inherited(named, str(tmp_path))
+    agents = Policy("client", inherit=(NameRequest("agents", "--inherit"),))
+    assert agent_facts.find_inherited(agents, str(tmp_path)) == ()
+    assert ("hook", "PreToolUse") in found
+    assert ("MCP server", "tickets") in found
+    shown = lines(make(facts={"inherited": found}), approved(make()))
+    assert "DEPLOY_TOKEN (variable of settings.json) enters" in shown[2]
+    for name in ("DEPLOY_TOKEN", "EDITOR", "hook PreToolUse", "MCP server tickets", "plugin lint@tools"):
+        assert name in shown[3]
+    assert "CANARY" not in "".join(shown) + str(found)
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"env": 3, "hooks": ["x"]}', "\udcff", "[" * 100000])
+def test_settings_that_are_none_bring_nothing(tmp_path: Path, content):
+    # proves UX-08
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude/settings.json").write_text(content, errors="surrogateescape")
+
+    assert agent_facts.find_inherited(Policy("client", shared_home=True), str(tmp_path)) == ()
+
+
+def test_lines_are_broken_between_words_alone(monkeypatch):
+    # proves UX-07
+    text = "one " + "x" * 50 + " two three \x1b[1mfour five\x1b[0m six"
+    assert list(console.lay_out([("label", text)])) == [f"  label {text}"]  # no terminal here
+
+    monkeypatch.setattr("os.get_terminal_size", lambda _: type("size", (), {"columns": 30}))
+    shown = list(console.lay_out([("label", text)]))
+    assert " ".join(line.strip() for line in shown) == f"label {text}"
+    assert all(len(line.replace("\x1b[1m", "").replace("\x1b[0m", "")) <= 30 for line in shown if "x" * 50 not in line)
+    assert len(shown) == 4
