@@ -6,6 +6,7 @@ _claudebox() {
     [[ ${COMP_WORDS[index]} == -- ]] && { mapfile -t COMPREPLY < <(compgen -f -- "$word"); return; }
   done
   case $before in
+    --confirm) mapfile -t COMPREPLY < <(compgen -W "always new never" -- "$word"); return ;;
     --new) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --from) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --copy) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
@@ -56,6 +57,6 @@ _claudebox() {
     --jobs) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --results) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --finish --drop --attach --sessions --stop --time-limit --pids --scratch-size --memory --cpus --dry-run --explain --check --verify --log --follow --usage --receipt --json --instances --import --changes --patch --undo --show --demo -h --help --version --profiles --trust --init --schema --profile --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --inherit --claude-home --project --network --allow-domain --now --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --confirm --quiet --exec --shell --detach --new --from --copy --finish --drop --attach --sessions --stop --time-limit --pids --scratch-size --memory --cpus --dry-run --explain --check --verify --log --follow --usage --receipt --json --instances --import --changes --patch --undo --show --demo -h --help --version --profiles --trust --init --schema --profile --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --inherit --claude-home --project --network --allow-domain --now --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

@@ -1,5 +1,6 @@
 # fish completion for claudebox; generated from the table of settings
 complete -c claudebox -s y -l yes -d 'start without asking'
+complete -c claudebox -l confirm -x -a 'always new never' -d 'ask before the start: always; new: if something differs from the launches that you approved in this project; never'
 complete -c claudebox -l quiet -d 'print only warnings before the start'
 complete -c claudebox -l exec -d 'run the command after -- in the sandbox, not the client'
 complete -c claudebox -l shell -d 'open an interactive bash in the sandbox'

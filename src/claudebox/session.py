@@ -85,20 +85,24 @@ def agree(flags: Settings, environ: dict[str, str]) -> Planned | None:
 
 
 def _ask(planned: Planned, files: SettingsReader | None) -> bool:
+    """Show what will run; ask unless `confirm` makes that unnecessary (UX-02). Return whether to start."""
     from claudebox.base import state as base_state
     from claudebox.plan import audit
 
-    settings, plan = planned.settings, planned.plan
-    asking, approved = not settings.on("yes"), base_state.read_approved(planned.host.instance)
-    configured = settings.all("profile") or (files is not None and files.present())
-    if not configured and plan.policy.network_origin == "default":
-        plan = audit.with_unchosen(plan)
-    notes: Iterable[str] = ()
-    if untold := audit.untold(plan, approved):
+    settings, plan, instance = planned.settings, planned.plan, planned.host.instance
+    confirm, before = settings.one("confirm").value, audit.find_nearest(plan, base_state.read_approved(instance))
+    settled = confirm != "always" and audit.is_approved(plan, before)
+    asking = not (settings.on("yes") or settled or confirm == "never")
+    notes, directories = audit.untold(plan, base_state.read_told(instance))
+    if directories:
         from claudebox.host import programs
 
-        notes = programs.describe_absent(untold, audit.path_inside(plan), planned.host.home)
-    console.write(audit.lines(plan, approved, asking=asking, quiet=settings.on("quiet"), notes=notes))
+        notes += programs.describe_absent(directories, audit.path_inside(plan), planned.host.home)
+    configured = settings.all("profile") or (files is not None and files.present())
+    chosen = bool(configured) or plan.policy.network_origin != "default"
+    quiet = settings.on("quiet")
+    shown = audit.lines(plan, before, asking=asking, quiet=quiet, settled=settled, notes=notes, chosen=chosen)
+    console.write(shown)
     if asking and not console.confirm("Proceed? [Y/n] ", default=True):
         return False
     if files is not None:

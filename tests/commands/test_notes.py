@@ -35,7 +35,7 @@ def test_programs_that_are_not_inside_are_named_once_with_the_flag_that_brings_t
         "rustup of ~/.cargo/bin is not inside: `--toolchain rust`",
     ]
     assert "not inside" not in again.stderr
-    assert "nothing new" in again.stderr
+    assert again.stderr.startswith("claudebox: ")
     assert inside.stdout == "inside\n"
 
 

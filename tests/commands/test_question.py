@@ -295,13 +295,97 @@ def test_with_yes_and_nothing_new_one_line_is_printed_and_with_quiet_none(user_b
     first = user_box.run("true").stderr.splitlines()
     assert [line.split()[0] for line in first[:4]] == ["writes", "network", "secrets", "new"]
     (again,) = user_box.run("true").stderr.splitlines()
-    assert again.startswith(f"claudebox writes {user_box.project}; network full")
-    assert again.endswith("nothing new")
+    assert again == f"claudebox: {user_box.project} · network full · no secrets enter"
     assert user_box.run("true", flags=("--quiet",)).stderr == ""
     changed = user_box.run("true", flags=("--env", "FOO"), env={"FOO": "1", "PWD": "/x", "SHLVL": "9"}).stderr
     assert "  new      variable FOO\n" in changed
-    assert "no longer: variable FOO" in user_box.run("true").stderr
-    assert "nothing new" in user_box.run("true").stderr
+    assert user_box.run("true").stderr == f"{again}\n"
+
+
+def confirm(box, when):
+    configure(box)
+    path = Path(box.home, ".claudebox/config.toml")
+    path.write_text(f'{path.read_text()}confirm = "{when}"\n')
+
+
+def test_with_confirm_new_a_launch_that_was_approved_starts_with_one_line_and_no_question(user_box):
+    # proves UX-02, UX-07
+    confirm(user_box, "new")
+    with Terminal(user_box) as terminal:
+        ask(terminal, "true")
+        terminal.press("n\r")
+        assert terminal.prompt() == 130
+        ask(terminal, "true")  # what was declined was not approved
+        terminal.press("y\r")
+        assert terminal.prompt() == 0
+        before = len(terminal.raw())
+        terminal.type(f"{user_box.program} --exec -- echo in''side")
+        terminal.expect("inside")
+        assert terminal.prompt() == 0
+        assert len([line for line in terminal.raw()[before:].splitlines() if "claudebox: " in line]) == 1
+        assert "Proceed" not in terminal.raw()[before:]
+
+        terminal.type(f"{user_box.program} --mount-ro /srv:/data --exec -- true")
+        terminal.expect(r"new +reading /data \(/srv\)")
+        terminal.expect(QUESTION)
+        terminal.press("y\r")
+        assert terminal.prompt() == 0
+        for flags in ("", "--mount-ro /srv:/data"):  # each of the two was approved
+            terminal.type(f"{user_box.program} {flags} --exec -- echo in''side")
+            terminal.expect("inside")
+            assert terminal.prompt() == 0
+
+
+WIDER = {
+    "a mount": ("--mount-ro", "/opt:/data"), "a domain": ("--network", "allow", "--allow-domain", "example.org"),
+    "a variable": ("--env", "FOO"), "a protection": ("--allow", "git-config"), "a tier": ("--network", "inet"),
+    "a port": ("--network", "none", "--publish", "3000"), "the key": ("--auth", "passthrough"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WIDER)
+def test_with_confirm_new_whatever_widens_is_asked_about(user_box, what):
+    # proves UX-02
+    confirm(user_box, "new")
+    assert user_box.run("true").returncode == 0
+    assert user_box.claudebox("--exec", "--", "true", start_new_session=True).returncode == 0
+    result = user_box.claudebox(*WIDER[what], "--exec", "--", "touch", "made", env={"FOO": "1"}, start_new_session=True)
+
+    assert result.returncode == 125
+    assert "there is no terminal to ask on" in result.stderr
+    assert os.listdir(user_box.project) == []
+
+
+def test_neither_a_project_nor_what_runs_in_it_can_switch_the_question_off(user_box):
+    # proves UX-02
+    user_box.write(".claudebox.toml", 'confirm = "never"\n')
+    result = user_box.claudebox("--exec", "--", "true", start_new_session=True)
+    assert result.returncode == 125
+    assert "`confirm` cannot come from a project" in result.stderr
+
+    os.unlink(f"{user_box.project}/.claudebox.toml")
+    confirm(user_box, "new")
+    forge = "for d in ~/.claudebox/instances/*; do echo forged >$d/approved; done; find / -name approved 2>/dev/null"
+    assert "approved" not in user_box.sh(forge).stdout
+    (approved,) = Path(user_box.home, ".claudebox/instances").glob("*/approved")
+    assert "forged" not in approved.read_text()
+
+
+def test_with_confirm_never_nothing_is_asked(user_box):
+    # proves UX-02
+    confirm(user_box, "never")
+    result = user_box.claudebox("--exec", "--", "true", start_new_session=True)
+
+    assert result.returncode == 0
+    assert "  new      the first launch in this project\n" in result.stderr
+
+
+def test_a_note_is_given_once_in_a_project(user_box):
+    # proves UX-07
+    first, again = (user_box.run("true", flags=("--pids", "100")).stderr for _ in range(2))
+
+    assert "note     limits: 100 processes" in first
+    assert "limits" not in again
 
 
 def test_what_was_declined_is_news_again(user_box):

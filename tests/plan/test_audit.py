@@ -12,7 +12,7 @@ from claudebox.agent import facts as agent_facts
 from claudebox.base import console
 from claudebox.host.records import SecretFile
 from claudebox.plan import audit, compose
-from claudebox.settings.records import MountRequest, NameRequest, Policy
+from claudebox.settings.records import LimitRequest, MountRequest, NameRequest, Policy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 LABELS = ["writes", "network", "secrets", "new"]
 
 
-def make(*names: str, changes: dict[str, object] | None = None, facts: dict[str, object] | None = None, **environ: str):
+def make(
+    *names: str, changes: dict[str, object] | None = None, facts: dict[str, object] | None = None, **environ: str
+) -> Plan:
     wishes = tuple(NameRequest(name, "--env") for name in names)
     policy = Policy("client", ("-p", "hello"), names=wishes).replace(**(changes or {}))
     host = hosts.debian(environ={"HOME": hosts.HOME, **environ}, **(facts or {}))
@@ -73,7 +75,7 @@ def test_with_yes_and_nothing_new_there_is_one_line():
     plan = make()
 
     (line,) = lines(plan, approved(plan), asking=False)
-    assert line == "claudebox writes ~/project; network full (by default); no secrets enter; nothing new"
+    assert line == "claudebox: ~/project · network full · no secrets enter"
     assert len(lines(plan, approved(plan))) == 4  # whoever is asked sees what about
     assert len(lines(plan, asking=False)) == 4  # nobody has approved anything yet
 
@@ -102,12 +104,88 @@ def test_news_are_what_the_user_decides_about():
     assert news(make("FOO", FOO="1"), before) == "variable FOO"
     assert news(make("A_TOKEN", A_TOKEN="1"), before) == "secret A_TOKEN"
     assert news(make(changes={"network": "none"}), before) == "network none; no longer: network full"
-    assert news(make(changes={"allow_userns": True}), before) == "user namespaces inside"
+    assert news(make(changes={"allow_userns": True}), before) == "allow userns"
     assert news(make(), approved(make("FOO", FOO="1"))) == "no longer: variable FOO"
     leak = make(facts={"leaks": (SecretFile(f"{hosts.PROJECT}/.env", (3,), b""),)})
     assert news(leak, before) == "secrets in .env"
     moved = make(facts={"leaks": (SecretFile(f"{hosts.PROJECT}/.env", (3, 9), b""),)})
     assert news(moved, approved(leak)) == ""
+
+
+NAMES = (NameRequest("git-config", "--allow"),)
+# For each field of a policy a value that widens it, or what of it is no decision.
+WIDENED: dict[str, object] = {
+    "addresses": None, "agent": None, "allow": NAMES,
+    "allow_userns": True, "auth": "passthrough", "browser": "--browser", "budget": None,
+    "cache_limit": None, "caches": "shared", "client": None, "command": ("codex",), "constants": None,
+    "credential": None, "devices": None, "devshell": "--devshell", "domains": None,
+    "filter_terminal": True, "git_import": "manual", "gpu": "--gpu", "host_ports": None, "inherit": None,
+    "kept_names": (".codex",), "limits": LimitRequest(seconds=60), "mounts": None, "names": None, "network": "full",
+    "network_origin": None, "nix": None, "nix_origin": None, "nixpkgs": "flake:nixpkgs", "packages": None,
+    "packages_optional": True, "program": None, "project_secrets": "allow", "published": None,
+    "refuse_secrets": True, "scratch": None, "secrets": None, "shared_home": None, "start": None,
+    "submounts": "mask", "toolchains": None, "undo": None, "unsafe_mounts": True, "uplink": "pasta", "words": None,
+}  # fmt: skip
+
+
+def test_every_setting_that_differs_is_news():
+    # proves UX-07
+    assert set(WIDENED) == set(Policy._fields), "a new field is a decision of the user, or a row of the plan shows it"
+    before = make(changes={"network": "none", "auth": "broker"})
+    for name, value in WIDENED.items():
+        if value is not None:
+            after = before.replace(policy=before.policy.replace(**{name: value}))
+            assert not audit.is_approved(after, approved(before)), name
+            assert not audit.is_approved(before, approved(after)), name
+
+
+@pytest.mark.parametrize("change", [{"published": (3000,)}, {"host_ports": (5432,)}])
+def test_an_opened_port_is_news(change):
+    # proves UX-07
+    assert news(make(changes={"network": "none", **change}), approved(make(changes={"network": "none"})))
+
+
+def test_another_source_at_the_same_place_is_news():
+    # proves UX-07
+    def mounted(source: str, *, writable: bool = False) -> Plan:
+        return make(changes={"mounts": (MountRequest(source, "/data", writable=writable, origin="--mount-ro"),)})
+
+    before = approved(mounted("/srv/data"))
+    assert news(mounted("/srv/data"), before) == ""
+    assert news(mounted("/srv/out"), before).startswith("reading /data (/srv/out)")
+    assert news(mounted("/srv/data", writable=True), before).startswith("writing /data")
+
+
+def test_long_names_that_begin_alike_are_not_the_same():
+    # proves UX-07
+    one, other = (make(changes={"kept_names": ("x" * 300 + end,)}) for end in "ab")
+
+    assert news(other, approved(one))
+
+
+def test_what_two_launches_were_given_does_not_add_up():
+    # proves UX-07
+    reading = make("MY_TOKEN", changes={"network": "none"}, MY_TOKEN="x")
+    reaching = make(changes={"network": "full"})
+    both = make("MY_TOKEN", changes={"network": "full"}, MY_TOKEN="x")
+    known = (approved(reading), approved(reaching))
+
+    for plan in (reading, reaching):
+        assert audit.is_approved(plan, audit.find_nearest(plan, known))
+    assert not audit.is_approved(both, audit.find_nearest(both, known))
+    assert audit.find_nearest(both, ()) is None
+
+
+def test_a_new_warning_is_news_and_is_said_once():
+    # proves UX-07
+    plan = make()
+    warned = plan.replace(warnings=("look out",))
+    shown = lines(warned, approved(plan), asking=False)
+
+    assert "new      a warning" in shown[3]
+    assert sum("look out" in line for line in shown) == 1
+    (line,) = audit.lines(warned, approved(warned), asking=False, settled=True)
+    assert "look out" not in line
 
 
 def test_a_variable_that_changes_what_programs_load_is_a_warning():

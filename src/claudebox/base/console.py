@@ -66,18 +66,33 @@ def columns(otherwise: int = 100) -> int:
 
 def lay_out(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield labels with texts beside them, wrapped to the terminal."""
-    width = columns(0)  # no terminal: whole lines
     for label, text in rows:
-        line = f"  {label} "
-        indent = " " * _visible(line)
-        for number, word in enumerate(text.split(" ")):
-            if number and width and _visible(line) + 1 + _visible(word) > width:
-                yield line
-                line = indent
-            elif number:
-                line += " "
-            line += word
-        yield line
+        yield from wrap(text, f"  {label} ")
+
+
+def wrap(text: str, start: str = "") -> Iterator[str]:
+    """Yield a text behind its start, wrapped to the terminal; what is quoted can be copied from one line."""
+    width = columns(0)  # no terminal: whole lines
+    line, indent = start, " " * _visible(start)
+    for number, word in enumerate(_unbroken(text)):
+        if number and width and _visible(line) + 1 + _visible(word) > width:
+            yield line
+            line = indent
+        elif number:
+            line += " "
+        line += word
+    yield line
+
+
+def _unbroken(text: str) -> Iterator[str]:
+    """Yield the words of a text, with `quoted words` as one."""
+    quoted: list[str] = []
+    for word in text.split(" "):
+        quoted.append(word)
+        if " ".join(quoted).count("`") % 2 == 0:
+            yield " ".join(quoted)
+            quoted = []
+    yield from quoted  # a quote that never ends
 
 
 def table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), most: int = 60) -> Iterator[str]:
@@ -121,9 +136,9 @@ def write(lines: Iterable[str], *, descriptor: int = 2) -> None:
 
 def report(error: ClaudeboxError) -> None:
     # One line each, whatever a name in it contains.
-    lines = [f"{paint('error:', 'red')} {clean(message)}" for message in (error.message, *error.more)]
+    lines = [line for message in (error.message, *error.more) for line in _label("error:", "red", clean(message))]
     if error.hint:
-        lines += ["", f"{paint('hint:', 'bold')} {_lines(error.hint)}"]
+        lines += ["", *_label("hint:", "bold", error.hint)]
     write(lines)
 
 
@@ -142,21 +157,23 @@ def run_guarded(action: Callable[[], int]) -> int:
 
 
 def warn(message: str) -> None:
-    write([warning(message)])
+    write(_label("warning:", "yellow", message))
 
 
 def warning(message: str) -> str:
     """Return a warning as it is printed."""
-    return f"{paint('warning:', 'yellow')} {_lines(message)}"
+    return "\n".join(_label("warning:", "yellow", message))
 
 
 def note(message: str) -> None:
     """Print a line that is neither error nor warning."""
-    write([f"claudebox: {_lines(message)}"])
+    write(_label("claudebox:", "", message))
 
 
-def _lines(text: str) -> str:
-    return "\n".join(clean(line) for line in text.split("\n"))
+def _label(label: str, style: str, text: str) -> Iterator[str]:
+    """Yield a message behind its label, cleaned and wrapped; its own lines stay lines."""
+    for number, line in enumerate(text.split("\n")):
+        yield from wrap(clean(line), "" if number else f"{paint(label, style) if style else label} ")
 
 
 def confirm(question: str, *, default: bool) -> bool:

@@ -31,7 +31,7 @@ from claudebox.base.records import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 _DIGITS = 16
@@ -39,7 +39,8 @@ _MANIFEST = "project"
 _SEEDED = "seeded"
 _CONFIG = ".claude.json"
 _CONFIG_LIMIT = 64 << 20
-_APPROVED = "approved"
+_APPROVED, _APPROVED_LAUNCHES, _APPROVED_LIMIT = "approved", 8, 1 << 20
+_TOLD = "told"
 _LOCK_STALE, _LOCK_WAIT, _LOCK_POLL = 10.0, 3.0, 0.02
 _WELCOME = b"""\
 <!-- What you write here reaches the agent in every sandbox of claudebox. It is never overwritten. -->
@@ -130,19 +131,39 @@ def open_again(directory: str, kept: tuple[str, ...]) -> None:
         reopen(f"{directory}/{path}")
 
 
-def read_approved(instance: Instance) -> frozenset[str] | None:
-    """Return the decisions that the user approved at the last launch here; None if there was none."""
-    content = read_small(f"{instance.directory}/{_APPROVED}", limit=1 << 20)
-    return None if content is None else frozenset(content.decode("utf-8", "replace").splitlines())
+def read_approved(instance: Instance) -> tuple[frozenset[str], ...]:
+    """Return the launches that the user approved here, each as its decisions, the last one first."""
+    content = read_small(f"{instance.directory}/{_APPROVED}", limit=_APPROVED_LIMIT) or b""
+    blocks = content.decode("utf-8", "replace").split("\n\n")
+    return tuple(frozenset(block.splitlines()) for block in blocks if block.strip())
 
 
 def keep_approved(instance: Instance, decided: tuple[str, ...]) -> None:
-    """Record what was approved, if it differs; if that fails, the next launch shows it as new again."""
-    if read_approved(instance) == frozenset(decided):
+    """Record what was approved as the last launch; if that fails, the next one shows it as new again."""
+    before, now = read_approved(instance), frozenset(decided)
+    if before[:1] == (now,):
         return
+    kept = (now, *(one for one in before if one != now))[:_APPROVED_LAUNCHES]
+    _replace(instance, _APPROVED, "\n\n".join("\n".join(sorted(one)) for one in kept) + "\n")
+
+
+def read_told(instance: Instance) -> frozenset[str]:
+    """Return the notes that were given in this project."""
+    content = read_small(f"{instance.directory}/{_TOLD}", limit=_APPROVED_LIMIT) or b""
+    return frozenset(content.decode("utf-8", "replace").splitlines())
+
+
+def keep_told(instance: Instance, notes: Iterable[str]) -> None:
+    """Record notes that were given; if that fails, they are given again."""
+    before = read_told(instance)
+    if not before.issuperset(notes):
+        _replace(instance, _TOLD, "".join(f"{line}\n" for line in sorted(before.union(notes))))
+
+
+def _replace(instance: Instance, name: str, text: str) -> None:
     try:
         with Closing(os.open(instance.directory, OPEN_DIRECTORY)) as directory:
-            replace_file(directory, _APPROVED, "".join(f"{line}\n" for line in decided).encode("utf-8", "replace"))
+            replace_file(directory, name, text.encode("utf-8", "replace"))
     except OSError:
         pass
 

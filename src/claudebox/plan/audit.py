@@ -1,38 +1,50 @@
 """Plan → the lines before the question: what is written, the network, secrets, and what is new since the last approval.
 
-Everything else is in `--explain`. The launch that was approved is remembered as sentences, one for each thing that a
-user decides about; what claudebox makes itself and what shells set is not among them.
+Everything else is in `--explain`. Launches that were approved are remembered as sentences, one for each thing that a
+user decides about; what claudebox makes itself and what shells set is not among them. A launch is old if one with
+exactly these sentences was approved in this project: grants of several launches never add up.
 """
 
 from __future__ import annotations
 
-from claudebox.base.console import clean, lay_out, list_some, paint, shorten
+from claudebox.base.console import clean, lay_out, list_some, paint, shorten, wrap
+from claudebox.base.records import Value
 from claudebox.network import plan as network_plan
 from claudebox.plan.records import GIT_TOKEN
+from claudebox.settings.records import Policy
 from claudebox.tables.secrets import name_looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from claudebox.plan.records import Plan
+    from claudebox.plan.records import Mount, Plan, Variable
 
 
 _UNCHOSEN = (
     "no network tier chosen: using full, which reaches the LAN and localhost; start claudebox on a terminal to be "
     "asked, or set `network` in ~/.claudebox/config.toml"
 )
-_SEEN = "named: "  # in front of what was told and is no decision
+_PATH = "PATH: "  # in front of a directory that was told to be absent
+_WARNED = "warning: "  # in front of a warning among the decisions
 _NAMED = 5  # of one kind; the rest is counted
 _LONGEST = 200  # characters of a name
 
 
 def lines(
-    plan: Plan, before: frozenset[str] | None, *, asking: bool, quiet: bool = False, notes: Iterable[str] = ()
+    plan: Plan,
+    before: frozenset[str] | None,
+    *,
+    asking: bool,
+    quiet: bool = False,
+    settled: bool = False,
+    notes: Iterable[str] = (),
+    chosen: bool = True,
 ) -> Iterator[str]:
     """Yield what a user should know before saying yes (UX-01); `before` is what was approved last, if anything was.
 
-    Where nobody is asked and nothing is new, one line is enough; `quiet` leaves that away too.
+    Where nobody is asked and nothing is new, one line is enough; `quiet` leaves that away too. `settled`: the user
+    wants no more than that, and has approved these warnings, too. `chosen`: the network did not just happen.
     """
     news = describe_news(plan, before)
     if quiet:
@@ -46,17 +58,11 @@ def lines(
         ]
     else:
         rows = []
-        writes = _listed(_kept(plan))
-        yield f"claudebox writes {writes}; network {plan.policy.network} ({_origin(plan)}); {_short(plan)}; nothing new"
+        yield from wrap(f"{_listed(_kept(plan))} · network {plan.policy.network} · {_short(plan)}", "claudebox: ")
     yield from lay_out((paint(f"{label:<8}", "bold"), text) for label, text in rows)
-    yield from lay_out((paint("note    ", "bold"), clean(text)) for text in plan.notes if not quiet)
     yield from lay_out((paint("note    ", "bold"), clean(text)) for text in notes if not quiet)
-    yield from lay_out((paint("warning ", "yellow"), clean(text)) for text in warnings(plan, quiet=quiet))
-
-
-def with_unchosen(plan: Plan) -> Plan:
-    """Return the plan with a warning that its network happened rather than being chosen."""
-    return plan.replace(warnings=(*plan.warnings, _UNCHOSEN))
+    told = () if settled else (*(() if chosen else (_UNCHOSEN,)), *warnings(plan, quiet=quiet))
+    yield from lay_out((paint("warning ", "yellow"), clean(text)) for text in told)
 
 
 def warnings(plan: Plan, *, quiet: bool = False) -> Iterator[str]:
@@ -69,9 +75,15 @@ def warnings(plan: Plan, *, quiet: bool = False) -> Iterator[str]:
         yield _files(plan)
 
 
-def untold(plan: Plan, before: frozenset[str] | None) -> list[str]:
-    """Return the directories of programs that are not inside and have not been named yet."""
-    return [path for path in plan.path_outside if shorten(_SEEN + path, _LONGEST) not in (before or ())]
+def untold(plan: Plan, told: frozenset[str]) -> tuple[list[str], list[str]]:
+    """Return the notes and the absent directories of programs that were not told in this project yet."""
+    directories = [path for path in plan.path_outside if _sentence(_PATH + path) not in told]
+    return [text for text in plan.notes if _sentence(text) not in told], directories
+
+
+def telling(plan: Plan) -> tuple[str, ...]:
+    """Return the notes of a launch as they are remembered."""
+    return tuple(map(_sentence, (*plan.notes, *(_PATH + path for path in plan.path_outside))))
 
 
 def path_inside(plan: Plan) -> list[str]:
@@ -80,39 +92,102 @@ def path_inside(plan: Plan) -> list[str]:
     return [entry for entry in path.split(":") if entry not in plan.path_outside]
 
 
+def find_nearest(plan: Plan, approved: Sequence[frozenset[str]]) -> frozenset[str] | None:
+    """Return the approved launch that differs least from this one."""
+    now = frozenset(decided(plan))
+    return min(approved, key=lambda before: len(before ^ now), default=None)
+
+
+def is_approved(plan: Plan, before: frozenset[str] | None) -> bool:
+    """Return whether a launch like this one was approved: with the same of everything that a user decides about."""
+    return before == frozenset(decided(plan))
+
+
 def describe_news(plan: Plan, before: frozenset[str] | None) -> str:
     """Return what differs from what was approved last."""
     if before is None:
         return paint("the first launch in this project", "bold")
     now = decided(plan)
-    added = [text for text in now if text not in before and not text.startswith(_SEEN)]
-    gone = sorted(text for text in before.difference(now) if not text.startswith(_SEEN))
-    parts = [paint(_listed(added), "bold")] if added else []
+    added = [text for text in now if text not in before]
+    gone = sorted(text for text in before.difference(now) if not text.startswith(_WARNED))
+    named = [text for text in added if not text.startswith(_WARNED)]
+    parts = [paint(_listed(named or ["a warning"]), "bold")] if added else []
     if gone:
         parts.append(f"no longer: {_listed(gone)}")
     return "; ".join(parts)
 
 
+# Fields of a policy that rows of the plan show, or that give nothing away.
+_SHOWN = frozenset((
+    "addresses", "agent", "budget", "cache_limit", "client", "command", "constants", "credential", "devices", "domains",
+    "host_ports", "inherit", "limits", "mounts", "names", "network", "network_origin", "nix", "nix_origin", "program",
+    "published", "scratch", "secrets", "shared_home", "start", "toolchains", "undo", "words",
+))  # fmt: skip
+_USUAL = {"auth": "broker"}  # where the default of the setting is not that of the policy
+_SWITCHED = frozenset(("browser", "devshell", "gpu"))  # their value is what asked for them
+
+
 def decided(plan: Plan) -> tuple[str, ...]:
-    """Return what a user decides about, each as a sentence that can be printed and kept."""
-    found = [f"network {plan.policy.network}"]
+    """Return what a user decides about, each as a sentence that can be printed and kept.
+
+    Everything that widens what a sandbox can do is among them, and every setting that differs from its default.
+    """
+    policy = plan.policy
+    found = [f"network {policy.network}"]
     found += [f"reaching {line}" for line in network_plan.opened(plan)]
     for row in plan.mounts:
-        if row.role in ("asked", "toolchain") and row.kind in ("bind", "ro-bind"):
-            found.append(f"{'writing' if row.writable else 'reading'} {row.dest}")
+        theirs = row.role == "client" and row.dest != policy.agent.program
+        if (row.role in ("asked", "toolchain") or theirs) and row.kind in ("bind", "ro-bind"):
+            of = f" ({row.source})" if row.source != row.dest else ""
+            found.append(f"{'writing' if row.writable else 'reading'} {row.dest}{of}")
     found += [f"device {row.dest}" for row in plan.mounts if row.kind == "device"]
-    for variable in plan.variables:
-        if variable.secret:
-            found.append(f"{'placeholder' if variable.fetched else 'secret'} {variable.name}")
-        elif variable.origin not in ("claudebox", "host"):
-            found.append(f"variable {variable.name}")
-    found += [f"secrets in {place.partition(':')[0]}" for place in plan.exposed]
+    found += map(_variable, (row for row in plan.variables if row.secret or row.origin not in ("claudebox", "host")))
+    for secret in plan.secrets:
+        permit = f" for {', '.join(secret.permit)}" if secret.permit else ""
+        found.append(f"{secret.env} used at {', '.join(secret.places)}{permit}")
+    if not policy.masks_secrets:
+        found += [f"secrets in {place.partition(':')[0]}" for place in plan.exposed]
     found += [f"{kind} {name}" for kind, name in plan.inherited]
-    found += ["a token for git"] if _has_git_token(plan) else []
-    found += ["user namespaces inside"] if plan.policy.allow_userns else []
+    if policy.credential is not None and _has_git_token(plan):
+        found.append(f"a token for git at {policy.credential.host}")
+    found += [f"login: {row.reason}" for row in _logins(plan)]
     found += [f"Nix {plan.nix.kind}"] if plan.nix is not None else []
-    found += [_SEEN + directory for directory in plan.path_outside]
-    return tuple(dict.fromkeys(shorten(text, _LONGEST) for text in found))
+    if policy.program == "client":
+        found.append(f"agent {' '.join(policy.command) or policy.agent.name}")
+    for name in policy._fields:
+        value = getattr(policy, name)
+        if name not in _SHOWN and value != _USUAL.get(name, getattr(Policy, name, None)):
+            found.append(f"{name.replace('_', ' ')}{_spell(value) if name not in _SWITCHED else ''}")
+    found += [f"budget {plan.budget}"] if plan.budget else []
+    if policy.limits is not None:
+        from claudebox.plan.limits import spell_limits
+
+        found.append(f"limits {spell_limits(policy.limits)}")
+    found += [_WARNED + text for text in plan.warnings]
+    return tuple(dict.fromkeys(map(_sentence, found)))
+
+
+def _variable(row: Variable) -> str:
+    if not row.secret:
+        return f"variable {row.name}"
+    return f"{'placeholder' if row.fetched else 'secret'} {row.name}"
+
+
+def _spell(value: object) -> str:
+    """Return a value of a policy in words, without where it came from."""
+    if value is True:
+        return ""
+    if isinstance(value, Value):
+        value = [getattr(value, name) for name in value._fields if name not in ("origin", "untrusted")]
+    if isinstance(value, tuple | list):
+        return f" {' '.join(sorted(_spell(one).strip() for one in value))}"
+    return f" {value}"
+
+
+def _sentence(text: str) -> str:
+    """Return a text as a line that is kept; different texts stay different."""
+    cleaned = clean(text)
+    return cleaned if cleaned == text else clean(text.replace("\\", "\\\\"))
 
 
 def _kept(plan: Plan) -> list[str]:
@@ -171,12 +246,15 @@ def _entering(plan: Plan) -> Iterator[str]:
             yield clean(f"{row.name} ({'from the host' if row.origin == 'host' else row.origin}{note})")
     if _has_git_token(plan):
         yield "a token for git"
-    for mount in plan.mounts:
-        if mount.dest == f"{plan.policy.agent.login}/store" and mount.kind == "ro-bind":
-            yield clean(mount.reason)
+    yield from (clean(row.reason) for row in _logins(plan))
     for kind, name in plan.inherited:
         if kind.startswith("variable") and name_looks_secret(name):
             yield clean(f"{name} ({kind})")
+
+
+def _logins(plan: Plan) -> list[Mount]:
+    place = f"{plan.policy.agent.login}/store"
+    return [row for row in plan.mounts if row.dest == place and row.kind == "ro-bind"]
 
 
 def _has_git_token(plan: Plan) -> bool:

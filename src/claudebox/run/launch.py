@@ -153,6 +153,7 @@ class Launch:
 
         planned = self._planned
         base_state.keep_approved(planned.host.instance, audit.decided(planned.plan))
+        base_state.keep_told(planned.host.instance, audit.telling(planned.plan))
         host = planned.host.replace(secrets=planned.host.secrets.replace(held=self._values.secrets))
         self._report = SessionReport(planned.plan, planned.policy, host, self._receipt)
         log = self._report.record.descriptor

@@ -12,6 +12,12 @@ from claudebox.settings.records import Field, Setting
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("yes", ("-y", "--yes"), "switch", "Starting", "start without asking", in_files="user"),
+    Setting(
+        "confirm", ("--confirm",), "choice", "Starting",
+        "ask before the start: `always`; `new`: if something differs from the launches that you approved in this "
+        "project; `never`",
+        metavar="WHEN", choices=("always", "new", "never"), default="always", in_files="user",
+    ),
     Setting("quiet", ("--quiet",), "switch", "Starting", "print only warnings before the start", in_files="user"),
     Setting("exec", ("--exec",), "switch", "Starting", "run the command after `--` in the sandbox, not the client",
             runs="session"),
