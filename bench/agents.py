@@ -1,6 +1,6 @@
 """Measure agents side by side: how much later one starts in a copy of its own, and how much memory is beside each.
 
-A plain launch and one with `--new` take turns, so that whatever else the machine does falls on both alike; medians are
+A plain launch and one with `new` take turns, so that whatever else the machine does falls on both alike; medians are
 shown, of the time until the payload runs. The limits are those of a quiet machine. Memory is measured with the real
 client where `scripts/client` has installed one: detached in tier `full`, the credential held by the broker.
 """
@@ -43,7 +43,7 @@ def main() -> int:
     more = statistics.median(copied) - statistics.median(plain)
     print(f"{options.files} files, {options.agents} agents, load {os.getloadavg()[0]:.1f}")
     print(f"  plain launch {statistics.median(plain):6.2f} s until the payload runs")
-    print(f"  with --new   {more:+6.2f} s, {MORE} are allowed")
+    print(f"  with new     {more:+6.2f} s, {MORE} are allowed")
     print(f"  memory       {beside:6.1f} MiB beside each {case.payload} of {inside:.1f} MiB, {BESIDE} are allowed")
     return 1 if more > MORE or beside > BESIDE else 0
 
@@ -74,10 +74,10 @@ class Case:
     def measure(self, number: int) -> tuple[float, float]:
         """Return how long it takes until the payload runs, and the same in a new copy."""
         found = []
-        for words in ((), ("--new", f"n{number}")):
+        for words in ((), ("new", f"n{number}")):
             begun = time.time()
             found.append(float(self._claudebox("--undo-keep", "0", *words, "--exec", "--", "date", "+%s.%N")) - begun)
-        self._claudebox("--drop", f"n{number}")
+        self._claudebox("drop", f"n{number}")
         return found[0], found[1]
 
     def weigh(self, count: int) -> tuple[float, float]:
@@ -86,7 +86,7 @@ class Case:
         self._environ |= self._credential
         try:
             for number in range(count):
-                self._claudebox("--detach", "--new", f"w{number}", "--undo-keep", "0", *self._words)
+                self._claudebox("--detach", "new", f"w{number}", "--undo-keep", "0", *self._words)
             limit = time.monotonic() + PATIENCE
             rows = self._list()
             while any(row["state"] != "waiting" for row in rows):
@@ -98,11 +98,11 @@ class Case:
             return statistics.mean(outside) + _proportion(server) / count, statistics.mean(inside)
         finally:
             for number in range(count):
-                self._run(*CLAUDEBOX, "--stop", f"w{number}", check=False)
+                self._run(*CLAUDEBOX, "stop", f"w{number}", check=False)
             self._run("tmux", "-S", socket, "kill-server", check=False)
 
     def _list(self) -> list[dict[str, int | str]]:
-        rows: list[dict[str, int | str]] = json.loads(self._claudebox("--sessions", "--json"))
+        rows: list[dict[str, int | str]] = json.loads(self._claudebox("sessions", "--json"))
         return rows
 
     def _claudebox(self, *words: str) -> str:

@@ -7,16 +7,13 @@ _claudebox() {
   done
   case $before in
     --confirm) mapfile -t COMPREPLY < <(compgen -W "always new never" -- "$word"); return ;;
-    --new) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
-    --from) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
-    --copy) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --time-limit) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --pids) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --scratch-size) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --memory) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --cpus) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --receipt) mapfile -t COMPREPLY < <(compgen -W "auto always never" -- "$word"); return ;;
-    --profile) mapfile -t COMPREPLY < <(compgen -W "$(claudebox --profiles 2>/dev/null | sed s/\ .*//)" -- "$word"); return ;;
+    --profile) mapfile -t COMPREPLY < <(compgen -W "$(claudebox profiles 2>/dev/null | sed s/\ .*//)" -- "$word"); return ;;
     --env) mapfile -t COMPREPLY < <(compgen -e -- "$word"); return ;;
     --set-env) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --mount-ro) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
@@ -51,12 +48,7 @@ _claudebox() {
     --undo-exclude) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --secret-variables) mapfile -t COMPREPLY < <(compgen -W "show refuse" -- "$word"); return ;;
     --terminal) mapfile -t COMPREPLY < <(compgen -W "plain filtered" -- "$word"); return ;;
-    --task) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
-    --result) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
-    --tasks) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
-    --jobs) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
-    --results) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --confirm --quiet --exec --shell --detach --new --from --copy --finish --drop --attach --sessions --stop --time-limit --pids --scratch-size --memory --cpus --dry-run --explain --check --verify --log --follow --usage --receipt --json --instances --import --changes --patch --undo --show --demo -h --help --version --profiles --trust --init --schema --profile --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --inherit --claude-home --project --network --allow-domain --now --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --confirm --quiet --exec --shell --detach --time-limit --pids --scratch-size --memory --cpus --dry-run --explain --check --verify --receipt --json --help --version --profile --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --inherit --claude-home --project --network --allow-domain --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

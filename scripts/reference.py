@@ -28,7 +28,7 @@ _SHAPES = {
     "rows": "array of tables",
     "groups": "tables with names of your own",
 }
-_PROFILES = "claudebox --profiles 2>/dev/null | sed s/\\ .*//"  # names, one per line
+_PROFILES = "claudebox profiles 2>/dev/null | sed s/\\ .*//"  # names, one per line
 _ZSH = str.maketrans({"[": "(", "]": ")", ":": " -", "`": ""})  # what means something in its descriptions
 _PATHS = ("SRC[:DEST]", "DIRECTORY", "DIR", "FILE", "FILES", "NODE", "PATH")  # metavars of paths
 

@@ -1,4 +1,4 @@
-"""Draw what a command prints as docs/demo.svg: `scripts/still bin/claudebox --demo`.
+"""Draw what a command prints as docs/demo.svg: `scripts/still bin/claudebox demo`.
 
 The still in the README is the output of a real run, in a terminal of its own; nothing of it is written by hand.
 """

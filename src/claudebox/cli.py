@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from claudebox.settings.layers import Layer, Settings
-
-
-_ANYWHERE = ("instances", "profiles", "trust", "init", "schema", "demo")  # verbs that concern no project
-_LAUNCHES = ("exec", "shell", "dry_run", "explain", "check", "verify", "now", "task", "tasks")  # need all settings
+    from claudebox.settings.verbs import Verb
 
 
 def main() -> int:
@@ -47,37 +44,42 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
     from claudebox.settings import layers
 
     flags = layers.parse_arguments(argv)
-    if flags.on("help") or flags.on("version"):
+    if flags.verb == "help" or flags.on("help") or flags.on("version"):
         from claudebox.commands import usage
 
         return usage.run(flags, environ)
+    verb = _find_verb(flags)
     if flags.client and not os.isatty(0):  # an editor, where nobody could answer
         flags = flags.replace(given={"yes": (layers.SettingValue("yes", "the editor"),)})
-    _examine_killed(flags, environ)
-    flags = _enter_project(flags, environ)
-    module = flags.verb.runs if flags.verb else "many.tasks.batch" if flags.all("results") else "session"
+    _examine_killed(verb, flags, environ)
+    flags = _enter_project(verb, flags, environ)
+    module = verb.module if verb else flags.action.runs if flags.action else "session"
     if module != "session":
         from importlib import import_module
 
         status: int = import_module(f"claudebox.{module}").run(flags, environ)
         return status
-    if flags.all("new"):
-        from claudebox.many import new
-
-        return new.run(flags, environ, argv)
     if flags.on("detach"):
         from claudebox.many import detach
 
-        return detach.run(flags, environ, argv)
+        return detach.run(flags, environ)
     from claudebox import session
 
     return session.run(flags, environ)
 
 
-def _examine_killed(flags: Settings, environ: dict[str, str]) -> None:
+def _find_verb(flags: Settings) -> Verb | None:
+    if not flags.verb:
+        return None
+    from claudebox.settings import verbs
+
+    return verbs.find_verb(flags.verb)
+
+
+def _examine_killed(verb: Verb | None, flags: Settings, environ: dict[str, str]) -> None:
     """Disarm what killed sessions left, whatever was asked for: until then git of the host obeys it."""
     home = environ.get("HOME", "")
-    if any(flags.on(key) for key in ("dry_run", "explain", "changes")):  # `--changes` does so itself
+    if flags.on("dry_run") or flags.on("explain") or (verb and verb.examines == "self"):
         return
     if not home.startswith("/") or not list_names(f"{home}/.claudebox/unlooked"):
         return
@@ -86,14 +88,14 @@ def _examine_killed(flags: Settings, environ: dict[str, str]) -> None:
     from claudebox.report import leftovers
 
     workdir = machine.current_directory()
-    waits = any(flags.on(key) for key in (*_ANYWHERE, "import", "undo"))
+    waits = verb is not None and (verb.examines == "fully" or not verb.in_project)
     instance = base_state.locate(machine.current_home(environ), workdir)
     leftovers.catch_up(instance, (workdir,), patience=float("inf") if waits else leftovers.PATIENCE)
 
 
-def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:
+def _enter_project(verb: Verb | None, flags: Settings, environ: dict[str, str]) -> Settings:
     """Go to the top of the repository if all of it is to be the project; keep the files that were read for this."""
-    if any(flags.on(key) for key in _ANYWHERE):
+    if verb and not verb.in_project:
         return flags
     from claudebox.git import facts as git_facts
     from claudebox.host import machine
@@ -108,7 +110,7 @@ def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:
         try:
             own = settings_files.layers(flags, environ, reader)
         except ClaudeboxError as error:
-            if flags.verb is None or flags.verb.key in _LAUNCHES:
+            if verb is None or verb.launches or verb.strict:
                 raise
             console.warn(f"{error.message}; going on without your settings")
             reader.own = ()

@@ -40,7 +40,7 @@ def test_ctrl_v_shows_the_newest_picture_that_was_dropped(user_box, model, real_
     screen.key("C-v")
     screen.expect("No image found in clipboard")
     path = user_box.write(f"{user_box.home}/shot one.png", picture)
-    assert "Ctrl+V" in user_box.claudebox("--show", path).stderr
+    assert "Ctrl+V" in user_box.claudebox("show", path).stderr
     screen.key("C-v")
     screen.expect("[Image #1]")
     screen.type(" look at it")

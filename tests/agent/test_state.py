@@ -233,17 +233,17 @@ def test_instances_are_listed_and_those_of_lost_projects_pruned_after_asking(use
     user_box.sh("true", cwd=lost)
     shutil.rmtree(lost)
 
-    listed = user_box.claudebox("--instances")
-    machine = json.loads(user_box.claudebox("--instances", "--json").stdout)
-    wrong = user_box.claudebox("--instances", "purge")
-    silent = user_box.claudebox("--instances", "prune")
+    listed = user_box.claudebox("projects")
+    machine = json.loads(user_box.claudebox("projects", "--json").stdout)
+    wrong = user_box.claudebox("projects", "purge")
+    silent = user_box.claudebox("projects", "prune")
     screen = terminal(user_box)
-    screen.shell(user_box.program, "--instances", "prune")
+    screen.shell(user_box.program, "projects", "prune")
     screen.expect("[y/N]")
     screen.key("Enter")
     declined = screen.status()
     kept = len(os.listdir(f"{user_box.home}/.claudebox/instances"))
-    pruned = user_box.claudebox("--instances", "prune", "-y")
+    pruned = user_box.claudebox("projects", "prune", "-y")
 
     assert user_box.project in listed.stdout
     assert "(gone)" in listed.stdout

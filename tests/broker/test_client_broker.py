@@ -315,7 +315,7 @@ def test_a_broker_that_dies_or_is_silent_is_told_and_the_sandbox_goes_on(user_bo
     assert (process.returncode, output) == (0, "went on\n"), errors
     assert ("the broker ended during the session" in errors) == (number == signal.SIGKILL)
     assert "the broker gave no account" in errors.splitlines()[-1]
-    assert "gave no account" in user_box.claudebox("--log").stdout
+    assert "gave no account" in user_box.claudebox("log").stdout
 
 
 def test_without_a_credential_there_is_no_broker(user_box):
@@ -412,7 +412,7 @@ def test_the_client_stops_at_once_when_the_budget_is_spent(user_box, real_client
     started = time.monotonic()
 
     result = user_box.claudebox("-y", "--tokens", "1000", "--receipt", "always", "-p", "hello", env=env, timeout=120)
-    told = user_box.claudebox("--usage", env=env).stdout
+    told = user_box.claudebox("cost", env=env).stdout
 
     assert "the budget of this session, 1000 tokens, is spent" in result.stdout, result.stdout + result.stderr
     assert "NEVER SAID" not in result.stdout

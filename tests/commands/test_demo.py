@@ -1,4 +1,4 @@
-"""`claudebox --demo`: what it shows is what happened."""
+"""`claudebox demo`: what it shows is what happened."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def test_the_first_launch_on_a_terminal_asks_for_the_network_once(user_box, open
         terminal.press("n\r")
         terminal.prompt()
     assert [line for line in config.read_text().splitlines() if line[:1] not in ("#", "")] == ['network = "inet"']
-    assert user_box.claudebox("--init").returncode == 125
+    assert user_box.claudebox("init").returncode == 125
 
 
 @pytest.mark.parametrize(("answer", "tier"), [("2", "allow"), ("full", "full"), ("none", "none")])

@@ -122,7 +122,7 @@ def test_tab_completes_paths(tmp_path):
     (tmp_path / "a b").mkdir()
     (tmp_path / "other").mkdir()
 
-    for flag in ("--mount-ro", "--path", "--task"):
+    for flag in ("--mount-ro", "--path"):
         assert complete(flag, "a", cwd=str(tmp_path)) == ["a b"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def show(box, *words):
-    return box.claudebox("--show", *words)
+    return box.claudebox("show", *words)
 
 
 def test_what_is_dropped_is_seen_by_sessions_at_once_and_cannot_be_changed(box, background):

@@ -15,7 +15,7 @@ from claudebox.agent.claude import CLAUDE
 from claudebox.settings.table import SETTINGS
 
 
-@pytest.mark.parametrize("flag", ["-h", "--help"])
+@pytest.mark.parametrize("flag", ["help", "--help"])
 def test_help_names_every_flag_on_standard_output(user_box, flag):
     # proves SAND-14
     result = user_box.claudebox(flag)

@@ -20,7 +20,7 @@ from tests.support.tui import Tui
 def test_names_of_every_kind_can_be_made_finished_and_dropped(user_box, user_repository, name):
     # proves NEW-G3, MANY-01
     box, git = user_box, user_repository
-    for end in ("--finish", "--drop"):
+    for end in ("finish", "drop"):
         made = new(box, name, "echo x >x; git add x; git commit -qm inside; git rev-parse --abbrev-ref HEAD")
         assert (made.returncode, made.stdout) == (0, f"{name}\n"), made.stderr
         (copy,) = copies(box)
@@ -31,11 +31,11 @@ def test_names_of_every_kind_can_be_made_finished_and_dropped(user_box, user_rep
         ended = box.claudebox("-y", end, name)
         assert ended.returncode == 0, ended.stderr
         assert copies(box) == []
-        if end == "--finish":
+        if end == "finish":
             assert git("log", "-1", "--format=%s", f"refs/heads/{name}") == "inside\n"
             second = new(box, "second", "cat x", "--from", name)
             assert second.stdout == "x\n", second.stderr
-            assert box.claudebox("-y", "--drop", "second").returncode == 0
+            assert box.claudebox("-y", "drop", "second").returncode == 0
             git("branch", "-D", name)
     assert git("for-each-ref", "--format=%(refname)") == "refs/heads/main\n"
 
@@ -51,8 +51,8 @@ def test_a_project_whose_path_has_odd_characters(user_box):
         for name in ("fix/#1", "two"):
             made = new(box, name, "echo x >x; git add x; git commit -qm inside")
             assert made.returncode == 0, made.stderr
-        assert box.claudebox("-y", "--finish", "fix/#1").returncode == 0
-        assert box.claudebox("-y", "--drop", "two").returncode == 0
+        assert box.claudebox("-y", "finish", "fix/#1").returncode == 0
+        assert box.claudebox("-y", "drop", "two").returncode == 0
         assert git("log", "-1", "--format=%s", "fix/#1") == "inside\n"
         assert copies(box) == []
     finally:
@@ -76,7 +76,7 @@ def test_finishing_and_dropping_look_at_everything_that_the_agent_has(box, repos
     (copy,) = copies(box)
 
     for _ in range(2):  # what keeps it is there again the next time
-        finished = box.claudebox("-y", "--finish", "all")
+        finished = box.claudebox("-y", "finish", "all")
         assert finished.returncode == 0, finished.stderr
         assert copies(box) == [copy]
         for what in (".env", "untracked", "stash@{0}", "stash@{1}"):
@@ -88,7 +88,7 @@ def test_finishing_and_dropping_look_at_everything_that_the_agent_has(box, repos
     assert rows["side"] == rows["v1"] == "on-side"
     assert git("log", "-1", "--format=%s", "all") == "on-name\n"
 
-    dropped = box.claudebox("-y", "--drop", "all")
+    dropped = box.claudebox("-y", "drop", "all")
 
     for what in ("on-name", ".env", "untracked", "stash@{0}", "stash@{1}", "side"):
         assert what in dropped.stdout
@@ -102,12 +102,12 @@ def test_a_commit_on_no_branch_keeps_the_worktree(user_box, user_repository):
     box = user_box
     script = "git checkout -q --detach; git commit -q --allow-empty -m floating; git rev-parse --short HEAD"
     made = new(box, "loose", script)
-    finished = box.claudebox("-y", "--finish", "loose")
+    finished = box.claudebox("-y", "finish", "loose")
     assert (finished.returncode, len(copies(box))) == (0, 1)
     assert made.stdout.strip() in finished.stdout
     # On a branch it comes, and nothing keeps the worktree any more.
     assert new(box, "loose", "git switch -q -C loose").returncode == 0
-    assert box.claudebox("-y", "--finish", "loose").returncode == 0
+    assert box.claudebox("-y", "finish", "loose").returncode == 0
     assert copies(box) == []
     assert user_repository("log", "-1", "--format=%s", "loose") == "floating\n"
 
@@ -116,8 +116,8 @@ def test_nothing_is_left_of_an_agent_that_does_not_start(user_box, user_reposito
     # proves MANY-01
     box, git = user_box, user_repository
     words = ("--exec", "--", "true")
-    assert box.claudebox("--new", "never", *words).returncode == 125  # nobody to ask
-    assert box.claudebox("-y", "--new", "never", "--mount-ro", "/nonexistent/x", *words).returncode == 125
+    assert box.claudebox("new", "never", *words).returncode == 125  # nobody to ask
+    assert box.claudebox("-y", "new", "never", "--mount-ro", "/nonexistent/x", *words).returncode == 125
     assert copies(box) == []
     assert git("for-each-ref", "--format=%(refname)") == "refs/heads/main\n"
     assert git("worktree", "list").count("\n") == 1
@@ -128,7 +128,7 @@ def test_a_branch_that_the_user_has_checked_out_is_not_deleted(user_box, user_re
     box, git = user_box, user_repository
     assert new(box, "held", "git commit -q --allow-empty -m inside").returncode == 0
     git("checkout", "-q", "--ignore-other-worktrees", "held")
-    dropped = box.claudebox("-y", "--drop", "held")
+    dropped = box.claudebox("-y", "drop", "held")
     assert (dropped.returncode, copies(box)) == (0, []), dropped.stderr
     assert git("log", "-1", "--format=%s") == "inside\n"
 
@@ -146,18 +146,18 @@ def test_a_worktree_that_the_user_deleted(user_box, user_repository, how):
             git("worktree", "remove", "--force", path)
     if how == "with its branch":
         git("branch", "-D", "one", "two")
-        finished = box.claudebox("-y", "--finish", "one")
+        finished = box.claudebox("-y", "finish", "one")
         assert (finished.returncode, finished.stderr.count("error:")) == (125, 1)
         assert new(box, "one", "git log --format=%s").stdout == "first\n"  # a new one
     else:
         again = new(box, "one", "cat one; git commit -q --allow-empty -m more")
         assert again.stdout == "one\n", again.stderr
         assert git("log", "--format=%s", "one") == "more\none\nfirst\n"
-        assert box.claudebox("-y", "--finish", "two").returncode == 0
+        assert box.claudebox("-y", "finish", "two").returncode == 0
         assert git("log", "-1", "--format=%s", "two") == "two\n"
         git("branch", "-D", "two")
     for name in ("one", "two"):
-        box.claudebox("-y", "--drop", name)
+        box.claudebox("-y", "drop", name)
     assert copies(box) == []
     assert git("branch", "--list", "one", "two") == ""
     assert git("worktree", "list").count("\n") == 1
@@ -172,7 +172,7 @@ def test_a_branch_that_is_there_or_checked_out_is_left_alone(user_box, user_repo
     refused = box.host("git", "checkout", "mine")
     assert refused.returncode == 128  # git itself: it is checked out in the worktree
     assert new(box, "mine/deeper", "true").returncode == 125  # no branch can lie in another
-    assert box.claudebox("-y", "--finish", "mine").returncode == 0
+    assert box.claudebox("-y", "finish", "mine").returncode == 0
     git("checkout", "-q", "mine")
     assert copies(box) == []
 
@@ -186,7 +186,7 @@ def test_a_worktree_can_be_made_from_a_linked_one(user_box, user_repository):
     box.project = f"{box.base}/linked"
     made = new(box, "child", "git log -1 --format=%s; git commit -q --allow-empty -m inside")
     assert made.stdout == "on-linked\n", made.stderr
-    assert box.claudebox("-y", "--finish", "child").returncode == 0
+    assert box.claudebox("-y", "finish", "child").returncode == 0
     assert git("log", "-1", "--format=%s", "child") == "inside\n"
     box.project = f"{box.base}/project"
 
@@ -237,7 +237,7 @@ def test_every_layout_works_or_is_refused_with_one_line(user_box, user_repositor
         assert layout == "unborn" or f"{user_box.base}/project/.git/objects" in made.stderr
         return
     assert (made.returncode, made.stdout) == (0, ""), made.stderr
-    finished = box.claudebox("-y", "--finish", "one")
+    finished = box.claudebox("-y", "finish", "one")
     assert finished.returncode == 0, finished.stderr
     if layout == "dirty":
         assert git("status", "--short") == " M kept.txt\nA  staged\n?? dirty.txt\n"
@@ -257,13 +257,13 @@ def test_finishing_shows_all_deletions_where_there_are_two_bases(user_box, user_
     assert new(box, "one", "git merge -q --no-edit before; git rm -q m o; git commit -qm gone").returncode == 0
     assert git("merge-base", "--all", "main", "one").count("\n") == 2
 
-    finished = box.claudebox("-y", "--finish", "one")
+    finished = box.claudebox("-y", "finish", "one")
 
     assert finished.returncode == 0, finished.stderr
     assert "deleted (2): m, o" in finished.stdout
 
 
-@pytest.mark.parametrize("verb", ["--finish", "--drop"])
+@pytest.mark.parametrize("verb", ["finish", "drop"])
 def test_no_agent_starts_in_a_worktree_that_is_about_to_be_removed(user_box, user_repository, verb):
     # proves AGENT-06
     box = user_box
@@ -271,7 +271,7 @@ def test_no_agent_starts_in_a_worktree_that_is_about_to_be_removed(user_box, use
     for answer in ("n", "y"):
         with Tui(box) as terminal:
             terminal.shell(box.program, verb, "one")
-            terminal.expect("[Y/n]" if verb == "--finish" else "[y/N]")
+            terminal.expect("[Y/n]" if verb == "finish" else "[y/N]")
             refused = new(box, "one", "echo work >work")
             assert (refused.returncode, refused.stderr.count("error:")) == (125, 1), refused.stderr
             (copy,) = copies(box)
@@ -313,12 +313,12 @@ def test_nothing_of_the_host_runs_when_a_worktree_is_made_finished_or_dropped(us
     assert os.path.exists(mark)  # the control: git of the host runs them
     os.unlink(mark)
 
-    for end in (("--finish", "one"), ("--drop", "one")):
+    for end in (("finish", "one"), ("drop", "one")):
         assert new(box, "one", "git -c core.hooksPath= commit -q --allow-empty -m x").returncode == 0
         assert box.claudebox("-y", *end).returncode == 0
         box.host("git", "-c", "core.hooksPath=/dev/null", "branch", "-D", "one")
         if os.path.exists(mark):
-            assert end[0] == "--finish"
+            assert end[0] == "finish"
             os.unlink(mark)  # by the line above
     assert copies(box) == []
 
@@ -342,11 +342,11 @@ def test_other_formats_of_repositories(user_box, kind):
     assert git("log", "--format=%s", "one") == "inside\nfirst\n"
     assert "/side" in git("for-each-ref", "refs/heads/claudebox")
     assert git("stash", "list").count("\n") == 1
-    assert box.claudebox("-y", "--finish", "one").returncode == 0
+    assert box.claudebox("-y", "finish", "one").returncode == 0
     assert git("log", "-1", "--format=%s", "one") == "inside\n"
     assert copies(box) == []
     assert new(box, "two", "git commit -q --allow-empty -m lost").returncode == 0
-    assert box.claudebox("-y", "--drop", "two").returncode == 0
+    assert box.claudebox("-y", "drop", "two").returncode == 0
     assert git("branch", "--list", "two") == ""
 
 
@@ -354,7 +354,7 @@ def test_what_a_killed_session_did_is_brought_before_its_worktree_is_finished(us
     # proves MANY-01
     box, git = user_box, user_repository
     script = "git commit -q --allow-empty -m one; git stash -q; touch up; while :; do sleep 1; done"
-    words = (box.program, "-y", "--new", "dead", "--exec", "--", "sh", "-c", script)
+    words = (box.program, "-y", "new", "dead", "--exec", "--", "sh", "-c", script)
     options = {"cwd": box.project, "env": box.variables(), **box.account.demotion}
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
     try:
@@ -365,7 +365,7 @@ def test_what_a_killed_session_did_is_brought_before_its_worktree_is_finished(us
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    finished = box.claudebox("-y", "--finish", "dead")
+    finished = box.claudebox("-y", "finish", "dead")
     assert "up" in finished.stderr, finished.stderr
     assert git("log", "-1", "--format=%s", "dead") == "one\n"
 
@@ -373,7 +373,7 @@ def test_what_a_killed_session_did_is_brought_before_its_worktree_is_finished(us
 def test_an_undo_takes_nothing_back_that_an_agent_in_another_worktree_did(user_box, user_repository):
     # proves UNDO-02, MANY-01
     box, git = user_box, user_repository
-    words = (box.program, "-y", "--undo-keep", "10", "--new", "agent", "--exec", "--", "sh", "-c")
+    words = (box.program, "-y", "--undo-keep", "10", "new", "agent", "--exec", "--", "sh", "-c")
     inside = "while [ ! -e go ]; do sleep .05; done; git commit -q --allow-empty -m by-agent; git branch side"
     options = {"cwd": box.project, "env": box.variables(), "stdin": subprocess.DEVNULL, **box.account.demotion}
     agent = subprocess.Popen((*words, inside), stderr=subprocess.DEVNULL, **options)
@@ -391,7 +391,7 @@ def test_an_undo_takes_nothing_back_that_an_agent_in_another_worktree_did(user_b
         agent.kill()
     assert git("log", "-1", "--format=%s", "agent") == "by-agent\n"
 
-    undone = box.claudebox("-y", "--undo")
+    undone = box.claudebox("-y", "undo")
 
     assert undone.returncode in (0, 125), undone.stderr
     assert not os.path.exists(f"{box.project}/x")
@@ -399,7 +399,7 @@ def test_an_undo_takes_nothing_back_that_an_agent_in_another_worktree_did(user_b
     assert git("log", "-1", "--format=%s", "agent") == "by-agent\n"
     # In the worktree the same: what the agent did goes, and the user's commit stays.
     git("commit", "-q", "--allow-empty", "-m", "mine")
-    undone = box.claudebox("-y", "--undo", cwd=copies(box)[0])
+    undone = box.claudebox("-y", "undo", cwd=copies(box)[0])
     assert undone.returncode in (0, 125), undone.stderr
     assert git("log", "-1", "--format=%s", "agent") == "first\n"
     assert git("log", "-1", "--format=%s") == "mine\n"
@@ -417,13 +417,13 @@ def test_commits_in_a_submodule_that_the_agent_added_keep_the_worktree(user_box,
     made = new(box, "sub", script)
     assert made.returncode == 0, made.stderr
 
-    finished = box.claudebox("-y", "--finish", "sub")
+    finished = box.claudebox("-y", "finish", "sub")
 
     assert finished.returncode == 0, finished.stderr
     assert "submodule part" in finished.stderr
     (copy,) = copies(box)
     assert user_repository("-C", f"{copy}/part", "log", "-1", "--format=%s") == "inside\n"
-    assert "part" in box.claudebox("-y", "--drop", "sub").stdout
+    assert "part" in box.claudebox("-y", "drop", "sub").stdout
     assert copies(box) == []
 
 
@@ -438,9 +438,9 @@ def test_directories_that_lie_deep_in_one_another_are_copied(user_box, user_repo
     assert box.host("/usr/bin/python3", "-c", script).returncode == 0
     look = script.replace("os.mkdir('node_modules/deep'); ", "").replace("os.mkdir('d'); ", "")
     look = look.replace("open('end', 'w').write('deep')", "print(open('end').read())")
-    made = box.claudebox("-y", "--new", "deep", "--exec", "--", "/usr/bin/python3", "-c", look)
+    made = box.claudebox("-y", "new", "deep", "--exec", "--", "/usr/bin/python3", "-c", look)
     assert made.stdout == "deep\n", made.stderr
-    assert box.claudebox("-y", "--finish", "deep").returncode == 0
+    assert box.claudebox("-y", "finish", "deep").returncode == 0
     assert copies(box) == []
 
 
@@ -482,7 +482,7 @@ def test_five_agents_at_once_while_the_host_commits_rebases_and_collects_garbage
     try:
         agents = {
             name: subprocess.Popen(
-                (box.program, "-y", "--new", name, "--exec", "--", "sh", "-c", script, name), **options
+                (box.program, "-y", "new", name, "--exec", "--", "sh", "-c", script, name), **options
             )
             for name in names
         }
@@ -501,7 +501,7 @@ def test_five_agents_at_once_while_the_host_commits_rebases_and_collects_garbage
     assert git("log", "-1", "--format=%s", "main").startswith("host ")
     assert git("fsck", "--no-dangling") == ""
     for number, name in enumerate(names):
-        ended = box.claudebox("-y", "--finish" if number else "--drop", name)
+        ended = box.claudebox("-y", "finish" if number else "drop", name)
         assert ended.returncode == 0, ended.stderr
     assert copies(box) == []
     for name in names[1:]:

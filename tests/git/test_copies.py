@@ -20,7 +20,7 @@ def commit(box, git, name: str) -> None:
 
 
 def new(box, name: str, script: str, *flags: str):
-    return box.claudebox("-y", "--new", name, *flags, "--exec", "--", "sh", "-c", script)
+    return box.claudebox("-y", "new", name, *flags, "--exec", "--", "sh", "-c", script)
 
 
 def everything(directory: str):
@@ -59,7 +59,7 @@ def test_an_agent_works_in_a_copy_and_its_branch_comes_back_when_it_is_finished(
     assert os.readlink(f"{copy}/node_modules/link") == "left-pad"
     assert not os.path.exists(f"{copy}/dirty.txt")
 
-    finished = box.claudebox("-y", "--finish", "feature")
+    finished = box.claudebox("-y", "finish", "feature")
 
     assert finished.returncode == 0, finished.stderr
     lines = finished.stdout.splitlines()
@@ -79,10 +79,10 @@ def test_finishing_leaves_merging_to_the_user(user_box, user_repository):
     box, git = user_box, user_repository
     assert new(box, "one", "echo one > one.txt; git add .; git commit -qm one").returncode == 0
 
-    refused = box.claudebox("-y", "--finish", "one", "merge")
+    refused = box.claudebox("-y", "finish", "one", "merge")
     assert refused.returncode == 125
-    assert "git merge one" in refused.stderr
-    finished = box.claudebox("-y", "--finish", "one")
+    assert "unexpected argument `merge`" in refused.stderr
+    finished = box.claudebox("-y", "finish", "one")
 
     assert "git merge one" in finished.stderr
     assert git("log", "--format=%s").splitlines() == ["first"]
@@ -101,19 +101,19 @@ def test_what_the_hosts_tools_would_run_is_shown_before_anything_comes(user_box,
     )
     assert new(box, "odd", script).returncode == 0
 
-    shown = box.claudebox("--finish", "odd").stdout  # nobody to ask, and nothing to ask
+    shown = box.claudebox("finish", "odd").stdout  # nobody to ask, and nothing to ask
 
     assert "\x1b" not in shown
     assert "package.json" in shown
     assert ".vscode/tasks.json" in shown
     assert "way-out (leads to /etc/passwd)" in shown
     # Files that are not committed keep the worktree.
-    finished = box.claudebox("-y", "--finish", "odd")
+    finished = box.claudebox("-y", "finish", "odd")
     assert finished.returncode == 0
     assert "later.txt" in finished.stderr
     assert len(copies(box)) == 1
     # And dropping it names them.
-    dropped = box.claudebox("-y", "--drop", "odd")
+    dropped = box.claudebox("-y", "drop", "odd")
     assert "later.txt" in dropped.stdout
     assert copies(box) == []
     assert git("branch", "--list", "odd") == ""
@@ -128,9 +128,9 @@ def test_dropping_says_what_is_lost_and_leaves_nothing(user_box, user_repository
     (copy,) = copies(box)
     os.chmod(f"{copy}/shut", 0o311)  # as a session that was killed leaves it
 
-    assert box.claudebox("--drop", "lost").returncode == 125  # nobody to ask
+    assert box.claudebox("drop", "lost").returncode == 125  # nobody to ask
     assert len(copies(box)) == 1
-    dropped = box.claudebox("-y", "--drop", "lost")
+    dropped = box.claudebox("-y", "drop", "lost")
 
     assert dropped.returncode == 0
     assert "lost work" in dropped.stdout
@@ -208,7 +208,7 @@ def test_a_copy_begins_where_it_is_asked_to_and_can_be_gone_on_with(user_box, us
     shown = new(box, "old", "git rev-parse HEAD; ls -d second.txt node_modules/link", "--from", "v1").stdout.split()
     assert shown == [first, "node_modules/link"]  # which comes along unless somebody says otherwise
     assert new(box, "bare", "ls node_modules", "--copy", "none").returncode == 2
-    assert box.claudebox("-y", "--drop", "bare").returncode == 0
+    assert box.claudebox("-y", "drop", "bare").returncode == 0
     large = f"{box.project}/node_modules/large"
     with open(large, "xb") as file:
         file.truncate(3 << 30)
@@ -216,11 +216,11 @@ def test_a_copy_begins_where_it_is_asked_to_and_can_be_gone_on_with(user_box, us
     left = new(box, "less", "ls node_modules")
     assert (left.returncode, "was not copied" in left.stderr) == (2, True), left.stderr
     os.unlink(large)
-    assert box.claudebox("-y", "--drop", "less").returncode == 0
+    assert box.claudebox("-y", "drop", "less").returncode == 0
     again = new(box, "old", "git rev-parse --abbrev-ref HEAD; echo more > more; git add .; git commit -qm more")
     assert again.stdout.split() == ["old"]
     assert new(box, "old", "true", "--from", "main").returncode == 125
-    assert box.claudebox("-y", "--finish", "old").returncode == 0
+    assert box.claudebox("-y", "finish", "old").returncode == 0
     assert git("log", "--format=%s", "old").split("\n")[:2] == ["more", "first"]
 
 
@@ -236,7 +236,7 @@ def test_a_gc_of_the_user_takes_nothing_away_from_a_copy(user_box, user_reposito
     git("reflog", "expire", "--expire=now", "--all")
     git("gc", "-q", "--prune=now")
 
-    finished = box.claudebox("-y", "--finish", "kept")
+    finished = box.claudebox("-y", "finish", "kept")
 
     assert finished.returncode == 0, finished.stderr
     assert git("log", "--format=%s", "kept").split("\n")[:3] == ["on-topic", "add topic.txt", "first"]
@@ -251,13 +251,13 @@ def test_a_project_that_moved_loses_nothing(user_box, user_repository):
     os.mkdir(box.project)
     shutil.rmtree(box.project)
 
-    finished = box.claudebox("-y", "--finish", "away", cwd=box.base)
+    finished = box.claudebox("-y", "finish", "away", cwd=box.base)
 
     assert finished.returncode == 125
     assert "was moved or deleted" in finished.stderr
     (copy,) = copies(box)
     os.rename(f"{box.base}/elsewhere", box.project)
-    assert box.claudebox("-y", "--finish", "away").returncode == 0
+    assert box.claudebox("-y", "finish", "away").returncode == 0
     assert copies(box) == [] != [copy]
 
 
@@ -265,7 +265,7 @@ def test_without_a_repository_there_is_no_worktree(user_box):
     # proves AGENT-05
     refused = new(user_box, "plain", "true")
 
-    assert (refused.returncode, "`--new` needs a repository" in refused.stderr) == (125, True)
+    assert (refused.returncode, "`claudebox new` needs a repository" in refused.stderr) == (125, True)
     assert copies(user_box) == []
 
 
@@ -294,9 +294,9 @@ def test_a_full_disk_leaves_no_half_of_a_copy(user_box, user_repository, tmp_pat
         fill = "echo x > x; git add x; git commit -qm kept; head -c 9m /dev/zero > fill 2>/dev/null"
         new(box, "kept", fill)
         assert user_repository("log", "-1", "--format=%s", "kept").strip() == "kept"
-        finished = box.claudebox("-y", "--finish", "kept")
+        finished = box.claudebox("-y", "finish", "kept")
         assert (finished.returncode, "fill" in finished.stderr) == (0, True), finished.stderr
-        dropped = box.claudebox("-y", "--drop", "kept")
+        dropped = box.claudebox("-y", "drop", "kept")
         assert (dropped.returncode, "fill" in dropped.stdout) == (0, True), dropped.stderr
         assert copies(box) == []
     finally:
@@ -310,17 +310,17 @@ def test_a_detached_agent_in_a_copy_is_listed_with_its_project(user_box, user_re
     try:
         script = "echo up; while [ ! -e stop ]; do sleep .1; done; git add .; git commit -qm done"
         assert new(box, "bg", script, "--detach").returncode == 0
-        row = next(row for row in json.loads(box.claudebox("--sessions", "--json").stdout))
+        row = next(row for row in json.loads(box.claudebox("sessions", "--json").stdout))
         assert (row["name"], row["project"], row["directory"]) == ("bg", box.project, copies(box)[0])
-        busy = box.claudebox("-y", "--finish", "bg")
+        busy = box.claudebox("-y", "finish", "bg")
         assert "an agent is at work in `bg`" in busy.stderr
         box.write(f"{row['directory']}/stop")
         limit = time.monotonic() + 20
-        while json.loads(box.claudebox("--sessions", "--json").stdout)[0]["state"] != "ended":
+        while json.loads(box.claudebox("sessions", "--json").stdout)[0]["state"] != "ended":
             assert time.monotonic() < limit
-        assert box.claudebox("-y", "--finish", "bg").returncode == 0
+        assert box.claudebox("-y", "finish", "bg").returncode == 0
         assert user_repository("log", "-1", "--format=%s", "bg").strip() == "done"
-        assert json.loads(box.claudebox("--sessions", "--json").stdout) == []
+        assert json.loads(box.claudebox("sessions", "--json").stdout) == []
     finally:
         box.host("tmux", "-S", f"{box.home}/.claudebox/run/tmux", "kill-server")
 
@@ -334,7 +334,7 @@ def test_what_the_user_approved_for_the_project_holds_in_its_copies(user_box, us
     assert "colour=\n" in new(box, "unasked", "echo colour=$COLOUR").stdout  # not approved as yet
 
     with Tui(box) as terminal:
-        terminal.shell(box.program, "--trust", "approve")
+        terminal.shell(box.program, "trust", "approve")
         terminal.expect("Approve exactly this")
         terminal.type("y")
         assert terminal.status() == 0
@@ -379,16 +379,16 @@ def test_submodules_and_large_files_come_along_and_lose_no_commit(user_box, user
     assert made.stdout == f"sub.txt\ndeep.txt\n{identifier}  large.bin\n{absent}", made.stderr
     assert not os.path.exists(f"{box.base}/ran")
     (copy,) = copies(box)
-    finished = box.claudebox("-y", "--finish", "whole")
+    finished = box.claudebox("-y", "finish", "whole")
     assert finished.returncode == 0, finished.stderr
     assert "part" in finished.stdout
     assert "not committed: part" in finished.stderr
     assert copies(box) == [copy]
     # The commit is in the project's submodule, whatever becomes of the worktree.
     assert git("-C", "part", "log", "-1", "--format=%s", "claudebox/whole/detached").strip() == "in-part"
-    assert "part" in box.claudebox("-y", "--drop", "whole").stdout
+    assert "part" in box.claudebox("-y", "drop", "whole").stdout
     assert git("-C", "part", "fsck") == ""
     # One in which nothing happened goes away.
     assert new(box, "idle", "true").returncode == 0
-    assert box.claudebox("-y", "--finish", "idle").returncode == 0
+    assert box.claudebox("-y", "finish", "idle").returncode == 0
     assert copies(box) == []

@@ -99,7 +99,7 @@ def test_nothing_comes_back_before_the_question(pair):
     said, _ = process.communicate("\n")  # and there is no terminal to ask on
 
     assert "inside" in said
-    assert "`claudebox --import` does it" in said
+    assert "`claudebox sync` does it" in said
     assert pair.host("git log --format=%s") == "first\n"
     pair.bring_back(final=True)
     assert pair.host("git log --format=%s") == "inside\nfirst\n"
@@ -112,7 +112,7 @@ def test_manual_says_that_something_waits(pair):
 
     said, _ = process.communicate("\n")
 
-    assert "`claudebox --import` brings it" in said
+    assert "`claudebox sync` brings it" in said
     assert pair.host("git log --format=%s") == "first\n"
 
 

@@ -267,12 +267,12 @@ def test_all_of_the_repository_can_be_the_project(user_box):
     assert "there is no such file or directory" in result.stderr  # relative to where the user is
     result = box.sh(script, cwd=below, flags=flags)
     box.write(f"{box.home}/.claudebox/config.toml", 'project = "repository"\n')
-    imported = box.claudebox("--import", cwd=below)
+    imported = box.claudebox("sync", cwd=below)
     again = box.sh("touch ../again; pwd", cwd=below)
 
     assert result.stdout.split() == [below, "memory"]
     assert "starts above" not in result.stderr
-    assert "`claudebox --import` brings it" in result.stderr
+    assert "`claudebox sync` brings it" in result.stderr
     assert imported.returncode == 0, imported.stderr
     assert checkout.sh("git log -1 --format=%s; ls package").split() == ["below", "again", "deeper", "made"]
     assert again.stdout.split() == [below]

@@ -193,7 +193,7 @@ def test_no_tree_of_repositories_runs_anything_on_the_host(user_box, number):
     killed.communicate()
     notes = f"{box.home}/.claudebox/unlooked"
     wait_until(lambda: bool(os.listdir(notes)), "the session is noted")
-    after = box.claudebox("--log")
+    after = box.claudebox("log")
 
     entered = box.host("/usr/bin/python3", "-c", ENTER, f"{box.home}/{MARK}", str(MOST))
     incomplete = bool(os.listdir(notes)) and "continues" in after.stderr

@@ -110,7 +110,7 @@ def test_what_stays_inside_is_named_and_how_to_go_on(user_repository):
 
     assert stays in box.sh("git branch beef").stderr
     assert box.sh("git status").stderr.count(stays) == 1  # at the end, and not at the launch
-    assert stays in box.host(box.program, "--import").stderr
+    assert stays in box.host(box.program, "sync").stderr
     conflict = f"git switch -qc other; {COMMIT}; git switch -q main; echo x >a; git commit -qam x; git merge -q other"
     said = box.sh(f"{conflict}; git branch -f beef").stderr
     assert stays in said
@@ -124,14 +124,14 @@ def test_manual_waits_for_the_command(user_repository):
     box = user_repository
     said = box.sh(COMMIT, flags=("--git-import", "manual")).stderr
 
-    assert "`claudebox --import` brings it" in said
+    assert "`claudebox sync` brings it" in said
     assert sh(box, "git log --format=%s") == "first\n"
     # The next session goes on from there.
     assert box.sh("git log -1 --format=%s", flags=("--git-import", "manual")).stdout == "inside\n"
-    imported = box.claudebox("--import")
+    imported = box.claudebox("sync")
     assert (imported.returncode, imported.stderr.split(" ")[:3]) == (0, ["claudebox:", "git:", "main"])
     assert sh(box, "git log -1 --format=%s; git status --porcelain") == "inside\n"
-    assert "nothing to import" in box.claudebox("--import").stderr
+    assert "nothing to import" in box.claudebox("sync").stderr
 
 
 def test_ask_shows_and_asks(user_repository):
@@ -154,7 +154,7 @@ def test_a_project_file_can_ask_for_a_look_and_not_for_less(user_repository):
     box = user_repository
     box.write(".claudebox.toml", 'git_import = "manual"\n')
 
-    assert "`claudebox --import` brings it" in box.sh(COMMIT).stderr
+    assert "`claudebox sync` brings it" in box.sh(COMMIT).stderr
     assert sh(box, "git log --format=%s") == "first\n"
 
 
@@ -299,7 +299,7 @@ def test_what_an_agent_broke_in_its_git_directory_does_not_last(user_repository)
         box.sh(f"git commit -q --allow-empty -m {mode}; {broken}; {more}", flags=("--git-import", mode))
         found = box.sh("git log -1 --format=%s; git status --porcelain; git add a", flags=("--git-import", mode))
         assert (found.stdout, found.returncode) == (f"{mode}\n", 0), found.stderr
-    box.claudebox("--import")
+    box.claudebox("sync")
     assert sh(box, "git log --format=%s; git status --porcelain") == "manual\nauto\nfirst\n"
 
 
@@ -332,7 +332,7 @@ def test_a_repository_made_inside_waits_where_it_cannot_be_put(user_box):
     assert f"`{box.project}/.git` cannot be made: Permission denied" in result.stderr
     os.chmod(box.project, 0o755)
     assert sorted(os.listdir(box.project)) == ["a"]
-    assert "main new" in box.claudebox("--import").stderr
+    assert "main new" in box.claudebox("sync").stderr
     assert sh(box, "git log --format=%s; git status --porcelain") == "inside\n"
 
 
@@ -370,7 +370,7 @@ def test_a_repository_is_adopted_as_a_whole_whenever_it_is_killed(user_box, chec
     assert killed.returncode == -9, killed.stderr
     assert not os.path.exists(f"{box.project}/.git") or sh(box, "git status --porcelain") == "?? a\n"
 
-    said = box.claudebox("--import").stderr
+    said = box.claudebox("sync").stderr
 
     assert "main new" in said, said
     assert sh(box, "git log --format=%s; git status --porcelain; ls -A") == "inside\n.git\na\n"

@@ -33,7 +33,7 @@ def agents(user_box, real_client):
 
 
 def listed(box):
-    return {row["name"]: row for row in json.loads(box.claudebox("--sessions", "--json").stdout)}
+    return {row["name"]: row for row in json.loads(box.claudebox("sessions", "--json").stdout)}
 
 
 def wait_for(box, condition, timeout: float = 60.0):
@@ -61,7 +61,7 @@ def start_all(box, model) -> None:
     env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "CLAUDE_CODE_MAX_RETRIES": "0"}
     limits = {"poor": ("--tokens", "1000"), "slow": ("--time-limit", "12s")}
     for name in commands:
-        started = box.claudebox("-y", "--detach", "--new", name, *limits.get(name, ()), f"do {name}", env=env)
+        started = box.claudebox("-y", "--detach", "new", name, *limits.get(name, ()), f"do {name}", env=env)
         assert started.returncode == 0, started.stderr
 
 
@@ -71,15 +71,15 @@ def drop_the_limited(box) -> None:
     poor = listed(box)["poor"]
     assert poor["budget"] == "1000 tokens"
     assert poor["usage"]["input"] > 1000
-    table = box.claudebox("--sessions").stdout
+    table = box.claudebox("sessions").stdout
     assert "tokens of 1000 tokens" in next(line for line in table.splitlines() if line.startswith("poor "))
     with Tui(box, columns=100, rows=30) as terminal:
-        terminal.shell(box.program, "--attach", "poor")
+        terminal.shell(box.program, "attach", "poor")
         terminal.expect("the budget of this session, 1000 tokens, is spent")
         terminal.key("C-z")
-    assert "status 143" in box.claudebox("--stop", "poor").stderr
+    assert "status 143" in box.claudebox("stop", "poor").stderr
     for name in ("poor", "slow"):
-        assert box.claudebox("-y", "--drop", name).returncode == 0
+        assert box.claudebox("-y", "drop", name).returncode == 0
 
 
 def test_five_agents_work_side_by_side_and_are_finished_or_dropped(agents, model):
@@ -103,17 +103,17 @@ def test_five_agents_work_side_by_side_and_are_finished_or_dropped(agents, model
     assert checkout(box) == before
     # The screen is as it was, at two sizes, and the agent view is off.
     with Tui(box, columns=100, rows=30) as wide, Tui(box, columns=70, rows=22) as narrow:
-        wide.shell(box.program, "--attach", "one")
+        wide.shell(box.program, "attach", "one")
         assert "for agents" not in wide.expect("Done with one.")
-        narrow.shell(box.program, "--attach", "one")
+        narrow.shell(box.program, "attach", "one")
         narrow.expect("Done with one.")
         narrow.key("C-z")
         narrow.expect("runs on")
         wide.key("C-z")
         wide.expect("runs on")
-    assert "● Done with two." in box.claudebox("--stop", "two").stderr + box.claudebox("--attach", "two").stdout
+    assert "● Done with two." in box.claudebox("stop", "two").stderr + box.claudebox("attach", "two").stdout
     for name in ("one", "three"):
-        assert "status 143" in box.claudebox("--stop", name).stderr
+        assert "status 143" in box.claudebox("stop", name).stderr
     limit = time.monotonic() + 30
     happened = [(name, what) for name in (*names, "poor") for what in (WAITS, ENDED.format(143))]
     expected = [f"claudebox {name} {what}" for name, what in (*happened, ("slow", ENDED.format(OUT_OF_TIME)))]
@@ -123,8 +123,8 @@ def test_five_agents_work_side_by_side_and_are_finished_or_dropped(agents, model
         time.sleep(0.1)
     assert checkout(box) == before
     for name in ("one", "two"):
-        assert box.claudebox("-y", "--finish", name).returncode == 0
+        assert box.claudebox("-y", "finish", name).returncode == 0
         box.host("git", "merge", "-q", "--no-edit", name)
-    assert box.claudebox("-y", "--drop", "three").returncode == 0
+    assert box.claudebox("-y", "drop", "three").returncode == 0
     assert sorted(path.name for path in Path(box.project).iterdir()) == [".git", "README", "one.txt", "two.txt"]
     assert listed(box) == {}

@@ -26,7 +26,7 @@ def detach(box, script: str, *flags: str, cwd: str = ""):
 
 
 def listed(box):
-    result = box.claudebox("--sessions", "--json", cwd=box.base)
+    result = box.claudebox("sessions", "--json", cwd=box.base)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -66,17 +66,17 @@ def test_a_session_runs_on_without_a_terminal_and_leaves_its_status(box):
     result = detach(box, FOREVER)
 
     assert result.returncode == 0, result.stderr
-    assert "claudebox --attach project" in result.stderr
+    assert "claudebox attach project" in result.stderr
     (row,) = wait_for(box, lambda rows: rows[0]["last"] == "from-inside")
     assert (row["name"], row["state"], row["project"]) == ("project", "working", box.project)
     assert row["memory"] > 1 << 20
     box.write("stop")
     (row,) = wait_for(box, lambda rows: rows[0]["state"] == "ended")
     assert row["status"] == 7
-    shown = box.claudebox("--attach", "project")  # what it left on its screen, and how it ended
+    shown = box.claudebox("attach", "project")  # what it left on its screen, and how it ended
     assert "from-inside" in shown.stdout
     assert "ended with status 7" in shown.stderr
-    assert box.claudebox("--stop", "project").returncode == 0
+    assert box.claudebox("stop", "project").returncode == 0
     assert listed(box) == []
 
 
@@ -88,16 +88,16 @@ def test_a_report_that_nobody_has_seen_is_mentioned_until_somebody_has(user_box)
     first = user_box.sh("true")
     detach(user_box, "true")  # the other one keeps its name
     names = sorted(row["name"] for row in wait_for(user_box, lambda rows: {"ended"} == {row["state"] for row in rows}))
-    shown = user_box.claudebox("--attach", "project")
+    shown = user_box.claudebox("attach", "project")
     second = user_box.sh("true")
 
-    assert "`claudebox --attach project` shows the report" in first.stderr
+    assert "`claudebox attach project` shows the report" in first.stderr
     assert names == ["project", "project-2"]
     assert "Makefile" in shown.stdout
     assert "shows the report" not in second.stderr
     repositories.make(user_box)
     for _ in range(2):  # a session has the name of its copy, whatever was there before
-        detach(user_box, "echo >>Makefile", "--new", "own")
+        detach(user_box, "echo >>Makefile", "new", "own")
         wait_for(user_box, lambda rows: {"ended"} == {row["state"] for row in rows})
     assert sorted(row["name"] for row in listed(user_box)) == ["own", "project", "project-2"]
 
@@ -135,15 +135,15 @@ def test_a_session_comes_back_on_terminals_of_other_sizes(user_box):
     detach(user_box, "while :; do stty size; sleep .1; done")
 
     with Tui(user_box, columns=100, rows=30) as one, Tui(user_box, columns=70, rows=20) as other:
-        one.shell(user_box.program, "--attach")
+        one.shell(user_box.program, "attach")
         one.expect("30 100")
         one.key("C-z")
         one.expect("runs on")
         assert one.status() == 0
         other._env["TERM"] = "a-terminal-that-nobody-knows"
-        other.shell("env", "TERM=a-terminal-that-nobody-knows", user_box.program, "--attach", "project")
+        other.shell("env", "TERM=a-terminal-that-nobody-knows", user_box.program, "attach", "project")
         other.expect("20 70")
-        user_box.claudebox("--stop", "project")
+        user_box.claudebox("stop", "project")
         other.expect("ended with status 143")
 
 
@@ -153,7 +153,7 @@ def test_stop_ends_everything(box):
     (row,) = wait_for(box, lambda rows: rows[0]["state"] == "working")
     processes = [(number, process_start(number)) for number in descendants(row["process"])]
 
-    result = box.claudebox("--stop", "project")
+    result = box.claudebox("stop", "project")
 
     assert "ended with status 143" in result.stderr
     assert len(processes) > 3
@@ -187,7 +187,7 @@ def test_the_list_is_true_after_a_kill(user_box, victim, numbers):
     # And everything can be started again.
     assert detach(box, "echo up; sleep 1000", cwd=f"{box.base}/{struck[0]}").returncode == 0
     for row in listed(box):
-        box.claudebox("--stop", row["name"], cwd=box.base)
+        box.claudebox("stop", row["name"], cwd=box.base)
 
 
 def test_nothing_inside_reaches_the_terminals_of_others(user_box):
@@ -214,8 +214,8 @@ def test_a_project_that_is_gone_does_not_hide_its_session(user_box):
 
     assert (row["name"], row["state"]) == ("a-project-with--odd--ch-racters--1", "working")
     assert listed(box)[0]["state"] == "working"
-    assert "there is no session" in box.claudebox("--stop", "\x1b[31m'$x").stderr
-    assert box.claudebox("--stop", row["name"], cwd=box.base).returncode == 0
+    assert "there is no session" in box.claudebox("stop", "\x1b[31m'$x").stderr
+    assert box.claudebox("stop", row["name"], cwd=box.base).returncode == 0
 
 
 def test_a_machine_without_tmux_names_the_package(user_box, altered):
@@ -250,7 +250,7 @@ def test_two_users_of_one_machine_have_sessions_of_their_own(user_box, checkout)
             assert detach(box, "echo up; sleep 1000").returncode == 0
         (row,), (own,) = listed(user_box), listed(other)
         assert (row["directory"], own["directory"]) == (user_box.project, other.project)
-        assert "there is no session" in other.claudebox("--stop", row["id"]).stderr
+        assert "there is no session" in other.claudebox("stop", row["id"]).stderr
         socket = f"{user_box.home}/.claudebox/run/tmux"
         assert user_box.host("tmux", "-S", socket, "list-sessions").returncode == 0  # the positive control
         refused = other.host("tmux", "-S", socket, "list-sessions")
@@ -259,7 +259,7 @@ def test_two_users_of_one_machine_have_sessions_of_their_own(user_box, checkout)
         other.home = other.mkdir(f"{other.base}/{'long' * 25}")
         started = detach(other, "sleep 1000")
         assert started.returncode == 0, started.stderr
-        assert other.claudebox("--stop", "project").returncode == 0
+        assert other.claudebox("stop", "project").returncode == 0
         (place,) = [path for path in Path("/tmp").glob("claudebox-65534-*") if (path / "tmux").exists()]
         other.host("tmux", "-S", f"{place}/tmux", "kill-server")
         os.chown(place, user_box.account.uid, -1)

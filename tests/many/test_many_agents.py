@@ -58,7 +58,7 @@ def fleet(user_box, reaper, numbers):
     fleet = Fleet(user_box, numbers)
     yield fleet
     for row in fleet.listed().values():
-        user_box.claudebox("--stop", row["name"])
+        user_box.claudebox("stop", row["name"])
     user_box.host("tmux", "-S", fleet.socket, "kill-server")
     reap(reaper)
 
@@ -120,7 +120,7 @@ class Fleet:
         box.environ["ANTHROPIC_API_KEY"] = KEY  # for the broker to hold
 
     def listed(self) -> dict[str, dict[str, Any]]:
-        result = self.box.claudebox("--sessions", "--json", cwd=self.box.base)
+        result = self.box.claudebox("sessions", "--json", cwd=self.box.base)
         assert result.returncode == 0, result.stderr
         return {row["name"]: row for row in json.loads(result.stdout)}
 
@@ -148,14 +148,14 @@ class Fleet:
     def start(self, name: str) -> None:
         """Start an agent in its copy, new or there already; the last of them have a network of their own."""
         network = ("--network", "allow", "--allow-domain", "example.org") if self.names.index(name) % 4 == 3 else ()
-        words = (*network, "--undo-keep", "0", "--new", name, "--exec", "--", "sh", "-c", WORK)
+        words = (*network, "--undo-keep", "0", "new", name, "--exec", "--", "sh", "-c", WORK)
         started = self.box.claudebox("-y", "--detach", *words)
         assert started.returncode == 0, started.stderr
         self.running[name] = True
 
     def kill_start(self, name: str) -> None:
         """Kill the command that starts an agent, at any moment; the agent may run, or not."""
-        words = ("-y", "--detach", "--undo-keep", "0", "--new", name, "--exec", "--", "sh", "-c", WORK)
+        words = ("-y", "--detach", "--undo-keep", "0", "new", name, "--exec", "--", "sh", "-c", WORK)
         process = begin(self.box, subprocess.DEVNULL, *words)
         time.sleep(self.numbers.uniform(0, 1.5))
         process.kill()
@@ -166,7 +166,7 @@ class Fleet:
         self.running[name] = row is not None and row["state"] == "working"
 
     def stop(self, name: str) -> None:
-        stopped = self.box.claudebox("--stop", name)
+        stopped = self.box.claudebox("stop", name)
         assert "ended with status 143" in stopped.stderr, stopped.stderr
         self.running[name] = False
 
@@ -202,7 +202,7 @@ class Fleet:
         terminal, theirs = os.openpty()
         size = struct.pack("4H", self.numbers.randint(8, 60), self.numbers.randint(30, 200), 0, 0)
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
-        process = begin(self.box, theirs, "--attach", name)
+        process = begin(self.box, theirs, "attach", name)
         os.close(theirs)
         seen = b""
         try:
@@ -249,13 +249,13 @@ def test_agents_that_are_killed_at_random_leave_nothing_and_lose_nothing(fleet, 
     made = {name: Path(copy, "made").read_text().split() for name, copy in fleet.copies().items()}
     assert sorted(made) == sorted(fleet.names)
     for name in fleet.names:
-        finished = box.claudebox("-y", "--finish", name)
+        finished = box.claudebox("-y", "finish", name)
         assert finished.returncode == 0, finished.stderr
         assert made[name]
         # Two agents that commit the same within one second have made one commit, which needs no second branch.
         assert set(made[name]) <= set(box.host("git", "rev-list", "--branches").stdout.split())
     for name in fleet.copies():  # which have something in them that was not committed
-        assert "work.txt" in box.claudebox("-y", "--drop", name).stdout
+        assert "work.txt" in box.claudebox("-y", "drop", name).stdout
     assert box.host("git", "fsck").returncode == 0
     assert fleet.listed() == {}
     assert [name for name in os.listdir(box.project) if name not in (".git", ".gitignore", "README")] == ["mine.txt"]

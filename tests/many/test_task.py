@@ -1,4 +1,4 @@
-"""`--task` with the real client: what is in the result, and which status an engine gets."""
+"""`claudebox task` with the real client: what is in the result, and which status an engine gets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _task(box, **keys: object) -> str:
 
 def _run(box, model, task: str, **options):
     env = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": KEY, "CLAUDE_CODE_MAX_RETRIES": "0"}
-    return box.claudebox("--task", task, "--result", f"{box.base}/fleet/result", env=env, timeout=120, **options)
+    return box.claudebox("task", task, "--result", f"{box.base}/fleet/result", env=env, timeout=120, **options)
 
 
 def _result(box) -> Any:
@@ -137,7 +137,7 @@ def test_a_cancelled_task_leaves_nothing_running_and_says_so(fleet, model):
     env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "GITHUB_TOKEN": value}
     scratch = Path(fleet.mkdir(f"{fleet.base}/fleet/scratch"))
     fleet.environ["TMPDIR"] = str(scratch)
-    words = (fleet.program, "--task", _task(fleet), "--result", f"{fleet.base}/fleet/result")
+    words = (fleet.program, "task", _task(fleet), "--result", f"{fleet.base}/fleet/result")
     process = subprocess.Popen(
         words, cwd=fleet.project, env=fleet.variables(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, encoding="utf-8", **fleet.account.demotion,
@@ -193,7 +193,7 @@ def test_many_tasks_keep_to_their_number_and_cost_what_was_served(fleet, model):
         task = {"id": f"t{number}", "repo": "../origin", "prompt": f"Do number {number}."}
         fleet.write(f"{fleet.base}/fleet/tasks/{number:03}.json", json.dumps(task))
     results = Path(fleet.base, "fleet/results")
-    words = ("--tasks", f"{fleet.base}/fleet/tasks/*.json", "--jobs", str(jobs), "--results", str(results))
+    words = ("tasks", f"{fleet.base}/fleet/tasks/*.json", "--jobs", str(jobs), "--results", str(results))
     env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "ANTHROPIC_MODEL": "claude-sonnet-4-5"}
     first = fleet.claudebox(*words, env=env, timeout=30 * count)
 
@@ -241,7 +241,7 @@ def test_many_tasks_that_are_interrupted_are_cancelled_and_the_rest_does_not_beg
     results = Path(fleet.base, "fleet/results")
     scratch = Path(fleet.mkdir(f"{fleet.base}/fleet/scratch"))
     env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "TMPDIR": str(scratch)}
-    words = ("--tasks", f"{fleet.base}/fleet/tasks/*.json", "--jobs", "2", "--results", str(results))
+    words = ("tasks", f"{fleet.base}/fleet/tasks/*.json", "--jobs", "2", "--results", str(results))
     process = subprocess.Popen(
         (fleet.program, *words), cwd=fleet.project, env=fleet.variables(env), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", **fleet.account.demotion,

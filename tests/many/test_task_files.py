@@ -65,7 +65,7 @@ def test_a_task_that_cannot_be_used_is_refused_with_what_is_wrong(task, change, 
     with pytest.raises(ClaudeboxError, match=what.replace("(", r"\(")) as caught:
         read_task(task({**GOOD, **change}))
     assert caught.value.status == 125
-    assert "--schema task" in caught.value.hint
+    assert "help schema task" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -97,4 +97,4 @@ def test_refusals_are_named_with_the_flags_that_would_permit_them():
     assert machine.endswith("192.168.7.2:80; to permit: --allow-host-port 80")
     assert never.endswith("that stay closed were refused: 169.254.169.254:80")
     (many,) = network_sidecar.describe(network_sidecar.read_rows(f"10.0.0.{n} 1 lan" for n in range(99)))
-    assert "and 94 more, see `claudebox --log`" in many
+    assert "and 94 more, see `claudebox log`" in many

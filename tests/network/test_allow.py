@@ -515,19 +515,19 @@ def test_the_user_can_let_a_domain_into_the_session_that_runs(plain_netbox):
     box = plain_netbox
 
     def admit(*words: str) -> subprocess.CompletedProcess[str]:
-        done: subprocess.CompletedProcess[str] = box.host(box.program, "-y", "--now", *words)
+        done: subprocess.CompletedProcess[str] = box.host(box.program, "allow", "-y", *words)
         return done
 
-    nobody = admit("--allow-domain", f"other.example:{PORT}")
+    nobody = admit(f"other.example:{PORT}")
     assert (nobody.returncode, "no session of tier `allow` runs" in nobody.stderr) == (125, True)
     flags = (*allow("public.example"),)
     with box.asking(flags) as ask:
         assert [ask("connect", "public.example"), ask("connect", "other.example")] == ["internet", "403"]
-        refused = admit("--allow-domain", "127.0.0.1")
+        refused = admit("127.0.0.1")
         assert refused.returncode == 125
         assert ask("connect", "other.example") == "403"
 
-        opened = admit("--allow-domain", f"other.example:{PORT}", "--allow-domain", f"rebound.example:{PORT}")
+        opened = admit(f"other.example:{PORT}", f"rebound.example:{PORT}")
 
         assert opened.returncode == 0, opened.stderr
         assert [ask(way, "other.example") for way in ("connect", "tcp")] == ["internet"] * 2
@@ -535,4 +535,4 @@ def test_the_user_can_let_a_domain_into_the_session_that_runs(plain_netbox):
         assert ask("connect", "four.example") == "403"
         visible = box.run("sh", "-c", "ls -d /run/user/*/claudebox* /tmp/claudebox*", flags=flags)
         assert "control" not in visible.stdout  # nothing inside can do the same
-    assert "permitted by the user: other.example" in box.host(box.program, "--log", "all").stdout
+    assert "permitted by the user: other.example" in box.host(box.program, "log", "all").stdout

@@ -198,7 +198,7 @@ def test_no_greeting_leads_to_another_server(plain_netbox, servers):
     asked = servers.asked()
     assert [line for line in asked if line.endswith(OTHER)] == []
     assert {f"{name} {name}.example" for name in ADDRESSES} <= set(asked)
-    rules = {json.loads(line).get("rule") for line in box.claudebox("--log", "--json").stdout.splitlines()}
+    rules = {json.loads(line).get("rule") for line in box.claudebox("log", "--json").stdout.splitlines()}
     assert {"other-server-name"} <= rules
 
 

@@ -48,7 +48,7 @@ def test_exactly_what_is_opened_can_be_reached_in_tier_inet(netbox):
     assert f"{topology.HOST_LAN4}:{PORT}" in machine
     assert f"--allow-host-port {PORT}" in machine
     assert f"169.254.169.254:{PORT}" in never
-    log = netbox.host(netbox.program, "--log", "denied").stdout
+    log = netbox.host(netbox.program, "log", "denied").stdout
     assert f"172.16.9.9:{PORT}" in log
     assert "to permit what was denied: " in log.splitlines()[-1]
     assert f"--allow-address 172.16.9.9:{PORT}" in log.splitlines()[-1]
@@ -59,7 +59,7 @@ def test_what_claudebox_tries_itself_is_not_named(user_netbox):
     quiet = user_netbox.run("true", flags=INET)
     assert quiet.returncode == 0, quiet.stderr
     assert "refused" not in quiet.stderr
-    assert "198.18.0.1" not in user_netbox.host(user_netbox.program, "--log", "denied").stdout
+    assert "198.18.0.1" not in user_netbox.host(user_netbox.program, "log", "denied").stdout
 
     # The same address, at another port than the one that claudebox tries.
     send = "import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'', ('198.18.0.1', 10))"

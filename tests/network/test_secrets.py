@@ -308,7 +308,7 @@ def test_other_ports_of_the_host_are_still_reached_and_get_nothing(plain_netbox,
     assert said == f"got Authorization: token {placeholder}"
     line = next(
         line
-        for line in map(json.loads, box.claudebox("--log", "--json").stdout.splitlines())
+        for line in map(json.loads, box.claudebox("log", "--json").stdout.splitlines())
         if line.get("verdict") == "allowed"
     )
     assert (line["port"], line["verdict"], line["rule"]) == (80, "allowed", "passage")
@@ -422,7 +422,7 @@ git clone -q "https://x:$VAULT_TOKEN@vault.example/repo.git" clone 2>/dev/null; 
     assert lines[:2] == ["200", "200"], result.stdout + result.stderr
     assert "thief.example is not among the domains that are allowed" in result.stderr
     assert not [request for request in vault.requests() if request["at"] == "203.0.113.84"]
-    log = [json.loads(line) for line in box.claudebox("--log", "--json").stdout.splitlines()]
+    log = [json.loads(line) for line in box.claudebox("log", "--json").stdout.splitlines()]
     decisions = [(line["host"], line["verdict"]) for line in log if line["kind"] == "decision"]
     assert decisions.count(("vault.example", "allowed")) >= 2
     assert ("thief.example", "denied") in decisions
@@ -446,8 +446,8 @@ def test_the_log_tells_of_the_use_without_the_value(plain_netbox, vault):
     ask = 'curl -sS -m 20 -H "Authorization: token $VAULT_TOKEN" https://vault.example/slow?private-path'
     box.sh(f"{ask}; {ask}; {ask}")
 
-    lines = [json.loads(line) for line in box.claudebox("--log", "--json").stdout.splitlines()]
-    table = box.claudebox("--log").stdout
+    lines = [json.loads(line) for line in box.claudebox("log", "--json").stdout.splitlines()]
+    table = box.claudebox("log").stdout
     decision, *_ = (line for line in lines if line["kind"] == "decision")
 
     assert (decision["host"], decision["port"], decision["verdict"]) == ("vault.example", 443, "allowed")

@@ -264,7 +264,7 @@ def test_an_honest_program_goes_on_while_everything_is_attacked_and_the_log_is_t
     assert all(told["hostile"].get(name, 0) for name in ("unix", "tcp", "secret", "denied", "upload", "api", "names"))
     assert after["most"] < MOST_MEMORY
     assert {name: after[name] <= most for name, most in wanted.items()} == dict.fromkeys(wanted, True), after
-    log = [json.loads(line) for line in box.host(box.program, "--log", "--json").stdout.splitlines()]
+    log = [json.loads(line) for line in box.host(box.program, "log", "--json").stdout.splitlines()]
     rows = [row for row in log if row["kind"] == "decision" and row["port"] == 9000 and row["host"] == "public.example"]
     up = sum(row["up"] for row in rows)
     assert up == counted

@@ -123,7 +123,7 @@ def test_directories_nested_without_end_stop_nothing(user_box):
     result = user_box.sh(
         f'echo x >.envrc; (python3 -c "{NEST.format(3000)}"); printf %s {VALUE} >notes; exit 7', env=OUTSIDE
     )
-    listed = user_box.claudebox("--instances")
+    listed = user_box.claudebox("projects")
 
     assert result.returncode == 7
     assert "Traceback" not in result.stderr
@@ -143,12 +143,12 @@ def test_state_of_a_project_that_is_gone_is_removed_whatever_is_in_it(user_box):
     script = f'cd ~/.claude; mkdir -p closed/in; chmod 0 closed/in; chmod 0 closed; python3 -c "{NEST.format(3000)}"'
     user_box.sh(script, cwd=deep)
     os.rmdir(deep)
-    listed = user_box.claudebox("--instances")
-    pruned = user_box.claudebox("--instances", "prune", "-y")
+    listed = user_box.claudebox("projects")
+    pruned = user_box.claudebox("projects", "prune", "-y")
 
     assert f"{deep}  (gone)" in listed.stdout
     assert (pruned.returncode, pruned.stderr) == (0, "")
-    assert deep not in user_box.claudebox("--instances").stdout
+    assert deep not in user_box.claudebox("projects").stdout
 
 
 def test_names_as_long_as_they_can_be_leave_the_log_readable(user_box):
@@ -159,7 +159,7 @@ def test_names_as_long_as_they_can_be_leave_the_log_readable(user_box):
 
     assert lines[-1]["status"] == 3
     assert sum(len(line["names"]) for line in lines if line["kind"] == "changes") == 200
-    assert user_box.claudebox("--log", "changes").stdout.count("\u00e9" * 120) == 200
+    assert user_box.claudebox("log", "changes").stdout.count("\u00e9" * 120) == 200
 
 
 def test_the_receipt_comes_when_something_was_denied_or_it_is_asked_for(user_box):
@@ -192,9 +192,9 @@ def test_where_nothing_can_be_recorded_the_session_goes_on(user_box):
 
 def test_the_log_shows_sessions_and_says_what_it_does_not_know(user_box):
     user_box.run("true")
-    shown = user_box.claudebox("--log")
-    machine = user_box.claudebox("--log", "--json")
-    wrong = user_box.claudebox("--log", "--no-such-thing")
+    shown = user_box.claudebox("log")
+    machine = user_box.claudebox("log", "--json")
+    wrong = user_box.claudebox("log", "--no-such-thing")
     alone = user_box.claudebox("--follow")
 
     assert f"exec in {user_box.project}, network full" in shown.stdout
@@ -207,7 +207,7 @@ def test_the_log_shows_sessions_and_says_what_it_does_not_know(user_box):
 
 def test_the_log_can_be_followed(user_box):
     user_box.run("true")
-    words = (user_box.program, "--log", "--follow")
+    words = (user_box.program, "log", "--follow")
     with subprocess.Popen(
         words, cwd=user_box.project, env=user_box.variables(), stdout=subprocess.PIPE, text=True,
         **user_box.account.demotion,

@@ -26,7 +26,7 @@ PYTHON = {
     "git commit -qam one; echo >>README.md; git commit -qam two",
     "screen": """\
 claudebox: main +2 commits (HASH..HASH) · 3 files: README.md, src/app.py, src/util.py
-           build output: .venv/ COUNT files · see: claudebox --log changes
+           build output: .venv/ COUNT files · see: claudebox log changes
 """,
 }
 NODE = {
@@ -44,7 +44,7 @@ NODE = {
     "git commit -qm 1",
     "screen": """\
 claudebox: main +1 commit (HASH..HASH) · 3 files: package.json, package-lock.json, index.js
-           build output: node_modules/ COUNT files, 1 ignored file · see: claudebox --log changes
+           build output: node_modules/ COUNT files, 1 ignored file · see: claudebox log changes
 """,
 }
 RUST = {
@@ -57,7 +57,7 @@ RUST = {
     "git commit -qm two",
     "screen": """\
 claudebox: main +1 commit (HASH..HASH) · 2 files: Cargo.lock, src/main.rs
-           build output: target/ COUNT files · see: claudebox --log changes
+           build output: target/ COUNT files · see: claudebox log changes
 """,
 }
 

@@ -89,7 +89,7 @@ def test_a_fault_in_one_step_leaves_the_others_done(user_box, number):
             missing |= {"report"}
             last = [line for line in result.stderr.splitlines() if line][-1]
             assert "not everything that this session left was examined" in last
-            assert "`claudebox --changes " in last
+            assert "`claudebox changes " in last
         if "report" in missing:
             missing |= {"screen"} if name != "disarming repositories" else set()
 

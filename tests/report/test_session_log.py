@@ -252,7 +252,7 @@ def filled(state):
 
 def shown(state, capfd, monkeypatch, *argv):
     monkeypatch.setattr("claudebox.base.state.locate", lambda _home, _root: type("I", (), {"name": "this"}))
-    assert commands_log.run(layers.parse_arguments(["--log", *argv]), {"HOME": os.path.dirname(state)}) == 0
+    assert commands_log.run(layers.parse_arguments(["log", *argv]), {"HOME": os.path.dirname(state)}) == 0
     return capfd.readouterr().out
 
 
@@ -278,7 +278,7 @@ def test_the_log_can_be_filtered_and_is_json_for_machines(filled, capfd, monkeyp
 
 
 def test_an_unknown_word_is_told(filled, capfd, monkeypatch):
-    with pytest.raises(ClaudeboxError, match="unexpected argument `-x`"):
+    with pytest.raises(ClaudeboxError, match="no flag `-x`"):
         shown(filled, capfd, monkeypatch, "-x")
 
 

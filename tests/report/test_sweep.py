@@ -179,7 +179,7 @@ def test_what_tools_obey_is_named_at_any_depth(repository):
     script = "".join(f"mkdir -p $(dirname {path}); echo x >{path};" for path in paths)
     repository.box.sh("true")
     result = repository.box.sh(script)
-    log = repository.box.claudebox("--log", "changes").stdout
+    log = repository.box.claudebox("log", "changes").stdout
 
     for path in paths:
         kind = "asked" if path.removeprefix("deep/er/") in asked else "unasked"
@@ -220,7 +220,7 @@ def test_what_cannot_be_read_is_said_in_the_last_line(repository):
     result = repository.box.sh("echo y >.envrc")
     assert result.stderr.splitlines()[-1].startswith("claudebox: not everything could be looked at: sub (")
     assert shown(result, ".envrc", "direnv")
-    assert "  not looked at: sub/Permission denied" in repository.box.claudebox("--log", "changes").stdout
+    assert "  not looked at: sub/Permission denied" in repository.box.claudebox("log", "changes").stdout
     closed.chmod(0o755)
     assert "not everything" not in repository.box.sh("true").stderr
 
@@ -234,7 +234,7 @@ def test_decoys_push_nothing_off_the_screen_or_out_of_the_log(repository):
         "cp evil.sh aa$i/run; done; echo x >.envrc; git init -q sub; echo x >sub/justfile"
     )
     result = box.sh(script)
-    log = box.claudebox("--log", "changes").stdout
+    log = box.claudebox("log", "changes").stdout
     assert shown(result, "sub/.git")
     assert shown(result, ".envrc", "direnv")
     assert shown(result, "and 98 more", "direnv")
@@ -286,7 +286,7 @@ def test_names_cannot_write_to_the_terminal_and_the_report_fits_on_a_screen(repo
     assert shown(result, "0\\x1b]0;owned\\x07\\n\\u202ey and 40 more", "leads to /etc")
     assert len(lines) < 40
     assert any(line.startswith("  and ") and line.endswith(" more") for line in lines), "repositories"
-    log = repository.box.claudebox("--log", "changes").stdout
+    log = repository.box.claudebox("log", "changes").stdout
     assert "link: 0\\x1b]0;owned\\x07\\n\\u202ey" in log
     assert log.count("  privilege: p") == 40
 
@@ -310,7 +310,7 @@ def test_what_changed_in_other_writable_directories_is_reported(repository):
     for path in (f"{other}/.git", f"{other}/.envrc"):
         assert shown(result, path)
     assert f"1 deleted: {other}/kept.md" in summary(result)
-    assert f"  own: {other}/notes.md (new)\n" in box.claudebox("--log", "changes").stdout
+    assert f"  own: {other}/notes.md (new)\n" in box.claudebox("log", "changes").stdout
     assert "claudebox:" not in box.sh("true", flags=("--mount-rw", other)).stderr
 
 

@@ -113,4 +113,4 @@ def test_sizes_of_caches_are_listed(user_box):
     # proves TOOL-05
     user_box.sh("head -c 5000000 /dev/urandom >~/.cache/x")
 
-    assert "4.8 MiB caches" in user_box.claudebox("--instances").stdout.replace("5.0 MB", "4.8 MiB")
+    assert "4.8 MiB caches" in user_box.claudebox("projects").stdout.replace("5.0 MB", "4.8 MiB")

@@ -63,7 +63,7 @@ def test_the_next_session_disarms_what_a_killed_one_left(box, background):
     assert status(box, "n")  # it would have
 
 
-@pytest.mark.parametrize("flag", ["--import", "--changes"])
+@pytest.mark.parametrize("flag", ["sync", "changes"])
 def test_whatever_comes_first_disarms_it(user_box, background, flag):
     # proves D11, REPORT-02
     user_box.host("git", "init", "-q")
@@ -102,7 +102,7 @@ def leave_armed(box: Box, background: Background, project: str) -> None:
     os.unlink(f"{project}/up")
 
 
-@pytest.mark.parametrize("words", [("--log",), ("--sessions",), ("--instances",), ("-y", "--exec", "--", "true")])
+@pytest.mark.parametrize("words", [("log",), ("sessions",), ("projects",), ("-y", "--exec", "--", "true")])
 def test_the_next_command_of_any_kind_anywhere_disarms_it(user_box, background, words):
     # proves NEW-E12, END-01, D11, C21, REPORT-02
     box = user_box
@@ -116,7 +116,7 @@ def test_the_next_command_of_any_kind_anywhere_disarms_it(user_box, background, 
     assert is_disarmed(result.stderr, "n/.git"), result.stderr
     assert f"a session in {project} that began at" in result.stderr
     assert not status(box, f"{project}/n")
-    assert "killed" not in box.claudebox("--log").stderr
+    assert "killed" not in box.claudebox("log").stderr
 
 
 def test_a_project_that_was_moved_is_found_or_asked_for(box, background):
@@ -146,8 +146,8 @@ def test_a_project_that_was_moved_is_found_or_asked_for(box, background):
     box.project = aside
     assert "was not examined" in box.sh("true").stderr
     (name,) = os.listdir(f"{box.home}/.claudebox/unlooked")
-    assert f"`claudebox --changes {name}`" in box.sh("true").stderr  # still
-    said = box.claudebox("--changes", name)
+    assert f"`claudebox changes {name}`" in box.sh("true").stderr  # still
+    said = box.claudebox("changes", name)
     assert (said.returncode, "dismissed" in said.stderr) == (0, True), said.stderr
     assert "was not examined" not in box.sh("true").stderr
 
@@ -221,7 +221,7 @@ def test_removing_the_state_of_a_project_that_is_gone_ends_the_search_for_it(use
     assert "was not examined" in box.sh("true").stderr
     os.chmod(f"{box.home}/.claudebox", 0o700)
     assert "was not examined" in box.claudebox("--check").stdout
-    assert box.claudebox("-y", "--instances", "prune").returncode == 0
+    assert box.claudebox("-y", "projects", "prune").returncode == 0
     assert "was not examined" not in box.sh("true").stderr
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
 import os
 import tomllib
@@ -216,9 +214,3 @@ def test_built_in_profiles_only_tighten_and_give_a_reason_for_each_setting(home)
 def test_a_layer_of_an_unknown_setting_is_a_bug_and_not_ignored():
     with pytest.raises(KeyError):
         settings_layers.merge(settings_layers.parse_arguments([]), {}, (Layer("x", {"nothing": ()}),))
-
-
-@pytest.mark.parametrize("row", [row for row in SETTINGS if row.runs], ids=lambda row: row.key)
-def test_every_verb_names_a_module_that_runs_it(row):
-    module = importlib.import_module(f"claudebox.{row.runs}")
-    assert [*inspect.signature(module.run).parameters][1] in ("environ", "_environ")

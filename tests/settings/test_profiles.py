@@ -197,7 +197,7 @@ def test_profiles_lists_ours_and_the_users_and_those_that_are_broken(user_box):
     config(user_box, 'description = "my own"\n', name="profiles/mine.toml")
     config(user_box, "oops", name="profiles/broken.toml")
 
-    result = user_box.claudebox("--profiles")
+    result = user_box.claudebox("profiles")
 
     lines = {line.split()[0]: line for line in result.stdout.splitlines()}
     assert set(lines) == {"batch", "default", "strict", "offline", "mine", "broken"}
@@ -209,38 +209,38 @@ def test_profiles_shows_one_with_its_reasons_and_differences(user_box):
     # proves EXT-03
     config(user_box, '# because of the licence\nnetwork = "none"\n', name="profiles/mine.toml")
 
-    strict = user_box.claudebox("--profiles", "strict").stdout
+    strict = user_box.claudebox("profiles", "strict").stdout
     assert "terminal = filtered  (built-in strict.toml:" in strict
     assert "no clipboard writes" in strict
     assert "secret_variables: show -> refuse" in strict
     assert "allow_userns: " not in strict
-    mine = user_box.claudebox("--profiles", "mine").stdout
+    mine = user_box.claudebox("profiles", "mine").stdout
     assert "because of the licence" in mine
     assert "network: full -> none" in mine
-    default = user_box.claudebox("--profiles", "default").stdout
+    default = user_box.claudebox("profiles", "default").stdout
     assert default.rstrip().endswith("nothing")
-    unknown = user_box.claudebox("--profiles", "defualt")
+    unknown = user_box.claudebox("profiles", "defualt")
     assert (unknown.returncode, "did you mean `default`" in unknown.stderr) == (125, True)
-    assert user_box.claudebox("--profiles", "a", "b").returncode == 125
+    assert user_box.claudebox("profiles", "a", "b").returncode == 125
 
 
 def test_init_writes_a_file_that_changes_nothing_and_never_overwrites_one(user_box):
     # proves PROF-01
     before = settings_of(user_box)
-    assert user_box.claudebox("--init").returncode == 0
+    assert user_box.claudebox("init").returncode == 0
     path = f"{user_box.home}/.claudebox/config.toml"
     assert os.stat(path).st_mode & 0o777 == 0o600
     assert settings_of(user_box) == before
 
     written = tree(user_box.home)
-    again = user_box.claudebox("--init")
+    again = user_box.claudebox("init")
     assert again.returncode == 125
     assert "already exists" in again.stderr
     assert tree(user_box.home) == written
 
 
 def test_the_schema_can_be_printed(user_box):
-    result = user_box.claudebox("--schema")
+    result = user_box.claudebox("help", "schema")
 
     assert result.stdout == (REPOSITORY / "docs/claudebox.schema.json").read_text()
 
@@ -272,7 +272,7 @@ def test_a_broken_file_stops_launches_only(user_box):
     config(user_box, "network = 3\n")
     launch = user_box.claudebox("-y", "--exec", "--", "true")
     assert (launch.returncode, "config.toml:1" in launch.stderr) == (125, True)
-    for verb in ("--sessions", "--log", "--usage", "--instances"):
+    for verb in ("sessions", "log", "cost", "projects"):
         result = user_box.claudebox(verb)
         assert result.returncode == 0, result.stderr
-    assert "config.toml:1" in user_box.claudebox("--sessions").stderr
+    assert "config.toml:1" in user_box.claudebox("sessions").stderr

@@ -35,7 +35,7 @@ def test_after_two_dashes_everything_is_the_clients():
     assert not read.on("check")
 
 
-@pytest.mark.parametrize("prompt", ["check", "help", "version", "exec", "explain this", "-- check", "check --help"])
+@pytest.mark.parametrize("prompt", ["check", "version", "exec", "undo it", "Undo", "-- undo", "undo --help"])
 def test_a_prompt_is_never_mistaken_for_a_command_of_ours(prompt):
     # proves D-01
     read = layers.read_settings([prompt], {})
@@ -123,9 +123,9 @@ def test_what_would_run_can_be_shown_instead(running, showing):
     assert read.on(showing[2:].replace("-", "_"))
 
 
-@pytest.mark.parametrize("flag", ["-h", "--help", "--version"])
+@pytest.mark.parametrize("flag", ["--help", "--version"])
 def test_help_and_version_win_over_a_contradiction(flag):
-    assert layers.read_settings([flag, "--check", "--shell"], {}).on("help" if flag != "--version" else "version")
+    assert layers.read_settings([flag, "--check", "--shell"], {}).on(flag[2:])
 
 
 def test_every_row_of_the_table_is_well_formed():
@@ -150,22 +150,15 @@ def test_every_row_of_the_table_is_well_formed():
     ("argv", "keys", "words"),
     [
         (["--bg", "do it"], {"detach"}, ("do it",)),
-        (["agents", "--json"], {"sessions", "json"}, ()),
-        (["attach", "x"], {"attach"}, ("x",)),
-        (["logs", "x"], {"attach"}, ("x",)),
-        (["stop", "x"], {"stop"}, ("x",)),
-        (["rm", "x"], {"drop"}, ("x",)),
-        (["-w", "feature", "-p", "go"], {"new"}, ("-p", "go")),
-        (["--worktree=feature", "--tmux"], {"new", "detach"}, ()),
-        (["respawn", "x"], {"attach"}, ("x",)),
+        (["--tmux"], {"detach"}, ()),
         # And nothing else does.
+        (["-w", "feature", "-p", "go"], set(), ("-w", "feature", "-p", "go")),
         (["-p", "stop"], set(), ("-p", "stop")),
         (["stop the server"], set(), ("stop the server",)),
-        (["--", "agents"], set(), ("agents",)),
-        (["--exec", "attach"], {"exec"}, ("attach",)),
+        (["--exec", "x", "--bg"], {"exec"}, ("x", "--bg")),
     ],
 )
-def test_the_clients_words_for_the_background_lead_to_ours(argv, keys, words):
+def test_the_clients_flags_for_the_background_lead_to_ours(argv, keys, words):
     # proves AGENT-04
     read = layers.parse_arguments(argv)
 

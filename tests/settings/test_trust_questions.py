@@ -103,26 +103,26 @@ def test_approvals_are_listed_and_revoked(user_box):
     user_box.write(".claudebox.toml", WIDE)
     user_box.environ["WANTED"] = "set"
     path = f"{user_box.project}/.claudebox.toml"
-    assert user_box.claudebox("--trust").stdout == "no project file has been approved\n"
-    assert user_box.claudebox("--trust", "approve", start_new_session=True).returncode == 125
+    assert user_box.claudebox("trust").stdout == "no project file has been approved\n"
+    assert user_box.claudebox("trust", "approve", start_new_session=True).returncode == 125
     with Terminal(user_box) as terminal:
-        terminal.type(f"{user_box.program} --trust approve")
+        terminal.type(f"{user_box.program} trust approve")
         terminal.expect(APPROVE)
         terminal.press("y\r")
         assert terminal.prompt() == 0
-        terminal.type(f"{user_box.program} --trust approve")
+        terminal.type(f"{user_box.program} trust approve")
         terminal.expect("already approved")
         terminal.prompt()
 
-    listed = user_box.claudebox("--trust").stdout
+    listed = user_box.claudebox("trust").stdout
     assert path in listed
     assert "extra_env_passthrough: + WANTED" in listed
     assert user_box.sh("echo $WANTED").stdout == "set\n"
 
-    assert user_box.claudebox("--trust", "revoke", user_box.project).returncode == 0
+    assert user_box.claudebox("trust", "revoke", user_box.project).returncode == 0
     assert user_box.sh("echo $WANTED", start_new_session=True).stdout == "\n"
-    assert user_box.claudebox("--trust", "revoke", user_box.project).returncode == 125
-    assert user_box.claudebox("--trust", "frobnicate").returncode == 125
+    assert user_box.claudebox("trust", "revoke", user_box.project).returncode == 125
+    assert user_box.claudebox("trust", "frobnicate").returncode == 125
 
 
 def test_a_dry_run_asks_nothing_and_writes_nothing(user_box):

@@ -103,7 +103,7 @@ def session(box: Box, script: str, flags: tuple[str, ...] = ()) -> str:
 
 
 def undo(box: Box, *words: str, status: int = 0) -> str:
-    result = box.claudebox("--undo", "-y", *words)
+    result = box.claudebox("undo", "-y", *words)
     assert result.returncode == status, result.stderr
     return result.stderr
 
@@ -131,7 +131,7 @@ def test_deleting_everything_is_undone(project):
     # The next session finds the same repository, and can be undone too.
     again = project.sh("git status -s; git branch", flags=("--undo-keep", "10"))
     assert again.stdout == sh(project, "git status -s; git branch")
-    assert "the session changed nothing" in project.claudebox("--changes").stdout
+    assert "the session changed nothing" in project.claudebox("changes").stdout
 
 
 def test_commits_and_branches_are_undone(project):
@@ -139,7 +139,7 @@ def test_commits_and_branches_are_undone(project):
     before = git_state(project)
     session(project, "git commit -qam theirs; git branch -D other; git tag t; git switch -qc new; echo c >c; git add c")
     assert git_state(project) != before
-    shown = project.claudebox("--changes").stdout
+    shown = project.claudebox("changes").stdout
     assert "created new" in shown
     assert "deleted other" in shown
 
@@ -162,7 +162,7 @@ def test_what_was_only_moved_goes_back_though_nobody_keeps_it(user_project, wher
     number, before = path.stat().st_ino, tree(user_project.project)
     session(user_project, f"mkdir -p new/deep; mv big.iso {where}", ("--undo-size", "1"))
     assert not path.exists()
-    shown = user_project.claudebox("--changes").stdout
+    shown = user_project.claudebox("changes").stdout
     assert f"{where} (was big.iso)" in shown
 
     undo(user_project)
@@ -210,7 +210,7 @@ def test_what_the_user_did_since_stays_and_is_named(user_project):
     sh(box, "echo notes >notes")
     session(box, "echo agent >agent; mkdir made; echo x >made/agent; rm key; echo other >run; git branch theirs")
     sh(box, LATER)
-    shown = box.claudebox("--changes").stdout
+    shown = box.claudebox("changes").stdout
     first, _, since = shown.partition("changed since the session, stays as it is\n")
 
     said = undo(box)
@@ -231,7 +231,7 @@ def test_what_the_user_did_since_stays_and_is_named(user_project):
     assert sh(box, "git for-each-ref --format '%(refname:short)'").split() == ["later", "main", "other", "mark"]
     assert "made: something in it stays" in said
 
-    again = said.rpartition("claudebox --undo ")[2].partition("`")[0]
+    again = said.rpartition("claudebox undo ")[2].partition("`")[0]
     sh(box, "echo still >still; git branch still")
     undo(box, again)
 
@@ -266,7 +266,7 @@ def answer_after(box: Box, script: str, *answers: str) -> tuple[str, int]:
 
     child, terminal = pty.openpty()
     process = subprocess.Popen(  # type: ignore[call-overload]
-        ("setsid", "-c", box.program, "--undo"), cwd=box.project, env=box.variables(), stdin=terminal, stdout=terminal,
+        ("setsid", "-c", box.program, "undo"), cwd=box.project, env=box.variables(), stdin=terminal, stdout=terminal,
         stderr=terminal, **box.account.demotion,
     )  # fmt: skip
     os.close(terminal)
@@ -307,7 +307,7 @@ def test_what_is_written_while_the_question_stands_stays(user_project, looked):
     assert not (root / "d/n3").exists()
     assert "mine" in sh(box, "git branch")
     # Nor does an undo of the undo touch what came meanwhile.
-    undo(box, said.rpartition("claudebox --undo ")[2].partition("`")[0])
+    undo(box, said.rpartition("claudebox undo ")[2].partition("`")[0])
     assert (root / "f").read_text() == "mine\n"
     assert (root / "g").read_text() == "v2\n"
 
@@ -508,12 +508,12 @@ def test_a_snapshot_of_another_version_is_said_to_be_so(user_project):
     box = user_project
     session(box, "rm key")
     change(box, "PRAGMA user_version = 9")
-    later = box.claudebox("--undo", "-y")
+    later = box.claudebox("undo", "-y")
     assert later.returncode == 125
     assert "are of a later version of claudebox" in later.stderr
     database(snapshots(box)).unlink()
     Path(snapshots(box), "00000001.x.start").write_bytes(b"of 0.3")
-    earlier = box.claudebox("--undo", "-y")
+    earlier = box.claudebox("undo", "-y")
     assert earlier.returncode == 125
     assert "are of an earlier version of claudebox" in earlier.stderr
 
@@ -529,7 +529,7 @@ def test_a_damaged_database_is_said_to_be_so(user_project):
     session(user_project, "rm key")
     database(snapshots(user_project)).write_bytes(b"damaged" * 1000)
 
-    result = user_project.claudebox("--undo", "-y")
+    result = user_project.claudebox("undo", "-y")
 
     assert result.returncode == 125
     assert "the snapshots in " in result.stderr
@@ -544,7 +544,7 @@ def test_a_database_that_cannot_be_opened_is_said_to_be_so(user_project):
     place.unlink()
     place.mkdir()
 
-    result = user_project.claudebox("--undo", "-y")
+    result = user_project.claudebox("undo", "-y")
     ended = user_project.sh("mkdir n && git init -q n && touch n/.git/hooks/pre-commit", flags=("--undo-keep", "10"))
 
     assert result.returncode == 125
@@ -569,7 +569,7 @@ def test_a_broken_configuration_prevents_no_undo(user_project):
     # proves NEW-R9
     session(user_project, "rm key")
     user_project.write(f"{user_project.home}/.claudebox/config.toml", "broken = [")
-    assert "key" in user_project.claudebox("--changes").stdout
+    assert "key" in user_project.claudebox("changes").stdout
 
     said = undo(user_project)
 
@@ -588,14 +588,14 @@ def test_sessions_beside_each_other_are_told_apart_as_far_as_that_can_be(user_pr
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
     beside = box.sh("echo two >two", flags=("--undo-keep", "10"))
-    meanwhile = box.claudebox("--changes").stdout
+    meanwhile = box.claudebox("changes").stdout
     process.communicate(b"\n")
     if "too old" in beside.stderr:
         pytest.skip("this bwrap builds no sandbox beside another")
     first, second = names(box)
     assert f"{first} may have run here at the same time" in meanwhile
 
-    shown = box.claudebox("--changes", first).stdout
+    shown = box.claudebox("changes", first).stdout
     assert f"{second} ran here at the same time" in shown
     undo(box, second)
 
@@ -623,14 +623,14 @@ def test_changes_shows_and_touches_nothing(user_project):
     session(user_project, "rm key; echo other >run; echo n >new; chmod 644 src/a; chmod 640 src/a")
     after = tree(user_project.project)
 
-    result = user_project.claudebox("--changes", "--patch")
+    result = user_project.claudebox("changes", "--patch")
 
     assert tree(user_project.project) == after
     for line in ("deleted (1)\n  key\n", "overwritten (2)\n  run\n  src/a (mode 0644, now 0640)\n",
                  "created (1)\n  new\n",
                  "--- a/run\n+++ b/run\n@@ -1 +1 @@\n-run\n+other\n"):  # fmt: skip
         assert line in result.stdout
-    assert user_project.claudebox("--undo").returncode == 125  # nobody to ask
+    assert user_project.claudebox("undo").returncode == 125  # nobody to ask
     assert tree(user_project.project) == after
 
 
@@ -657,18 +657,18 @@ def test_an_undo_can_be_undone_and_older_sessions_named(user_project):
 
     said = undo(user_project)
     assert tree(user_project.project) == middle
-    undo(user_project, said.rpartition("claudebox --undo ")[2].partition("`")[0])
+    undo(user_project, said.rpartition("claudebox undo ")[2].partition("`")[0])
     assert tree(user_project.project) == end
     undo(user_project, first)  # what the second did stays
     assert Path(user_project.project, "key").read_text() == "key\n"
     assert Path(user_project.project, "two").exists()
     undo(user_project, second)
     assert tree(user_project.project).keys() == {*start, "one"}, "one is what the second took away"
-    result = user_project.claudebox("--undo", "-y", "nonsense")
+    result = user_project.claudebox("undo", "-y", "nonsense")
     assert result.returncode == 125
     assert "there is no snapshot `nonsense`" in result.stderr
     sh(user_project, "git worktree add -q ../tree other")
-    beside = user_project.claudebox("--changes", cwd=f"{user_project.base}/tree")
+    beside = user_project.claudebox("changes", cwd=f"{user_project.base}/tree")
     assert beside.returncode == 125
     assert f"there are some of `{user_project.project}`: change to that directory" in beside.stderr
 
@@ -678,7 +678,7 @@ def snapshots(box: Box) -> str:
 
 
 def names(box: Box) -> list[str]:
-    """Return how `--undo` calls the sessions, oldest first."""
+    """Return how `claudebox undo` calls the sessions, oldest first."""
     from claudebox.undo.store import SnapshotStore
 
     store = SnapshotStore(snapshots(box), writing=False)
@@ -719,7 +719,7 @@ def test_what_is_not_kept_is_said_and_stays(user_project):
     beside = ("--mount-rw", f"{user_project.base}/beside")
     session(user_project, f"rm huge node_modules/m cache/c key data/* {user_project.base}/beside/b", flags + beside)
 
-    result = user_project.claudebox("--undo", "-y")
+    result = user_project.claudebox("undo", "-y")
 
     assert result.returncode == 125, "a file is gone"
     assert "not as it was: huge: 2 MiB, more than 1 MiB" in result.stderr
@@ -908,7 +908,7 @@ def test_it_refuses_beside_a_session(user_project):
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
-        result = user_project.claudebox("--undo", "-y")
+        result = user_project.claudebox("undo", "-y")
         assert result.returncode == 125
         assert "a session is at work" in result.stderr
     finally:
@@ -970,7 +970,7 @@ def test_a_racing_link_leads_nothing_away(user_project):
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        result = box.claudebox("--undo", "-y")
+        result = box.claudebox("undo", "-y")
     finally:
         process.kill()
         process.communicate()
@@ -1098,7 +1098,7 @@ def test_kill_during_the_snapshot_and_during_undo(user_project, numbers):
     session(box, "rm -rf src key; echo x >created")
     name = newest(box)
     for _ in range(5):
-        interrupt(box, ("--undo", "-y", name), numbers)
+        interrupt(box, ("undo", "-y", name), numbers)
     undo(box, name)
     assert tree(box.project) == before
 

@@ -11,8 +11,9 @@ from claudebox.tables.inside import CLIENT_DIRECTORY
 _READ_ONLY = ("the client inside is the host's own, read-only", "run it on the host: the next session has the new one")
 _REMOTE = (
     "Remote Control needs your login itself, which stays outside",
-    "start `claudebox --detach` and come back to it with `claudebox --attach`, over SSH if need be",
+    "start `claudebox --detach` and come back to it with `claudebox attach`, over SSH if need be",
 )
+_BACKGROUND = "its sessions in the background would end with the sandbox"
 _MANAGED = "/etc/claude-code"
 
 UPSTREAM = ModelService(
@@ -82,14 +83,12 @@ CLAUDE = AgentKind(
     not_inside={
         "update": _READ_ONLY, "upgrade": _READ_ONLY, "install": _READ_ONLY, "remote-control": _REMOTE,
         "--remote-control": _REMOTE, "--rc": _REMOTE,
+        # With its agent view off, these would go to the model as prompts.
+        "agents": (_BACKGROUND, "`claudebox sessions`"), "logs": (_BACKGROUND, "`claudebox attach`"),
+        "respawn": (_BACKGROUND, "`claudebox attach`"), "rm": (_BACKGROUND, "`claudebox drop`"),
+        "kill": (_BACKGROUND, "`claudebox stop`"),
     },
-    # Its own service cannot keep these in a sandbox that ends. With its agent view off, those without a dash would go
-    # to the model as prompts.
-    background={
-        "--bg": "--detach", "--background": "--detach", "--tmux": "--detach", "-w": "--new", "--worktree": "--new",
-        "agents": "--sessions", "attach": "--attach", "logs": "--attach", "respawn": "--attach", "rm": "--drop",
-        "stop": "--stop", "kill": "--stop",
-    },
+    background={"--bg": "--detach", "--background": "--detach", "--tmux": "--detach"},
     servers="mcp",
     server_lists=frozenset(
         ("add", "add-from-claude-desktop", "add-json", "get", "list", "remove", "reset-project-choices")

@@ -314,7 +314,7 @@ def answer_questions(content: bytes | None, workdir: str, key: str) -> bytes:
         problem = str(error) if isinstance(error, ValueError) else "it does not have the client's shape"
         raise ClaudeboxError(
             f"the client's `.claude.json` of this project is damaged: {problem}",
-            hint="move it away, or put back a copy from `backups` beside it (`claudebox --instances` tells where)",
+            hint="move it away, or put back a copy from `backups` beside it (`claudebox projects` tells where)",
         ) from None
 
 

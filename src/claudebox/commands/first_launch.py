@@ -40,7 +40,7 @@ def ask_network(home: str, environ: dict[str, str]) -> bool:
     if TIERS[tier].listed:
         chosen["allow_domain"] = _DOMAINS
     path = profiles.write_config(home, chosen)
-    os.close(base_state.open_state(f"{home}/.claudebox", "drop"))  # for `--show` during this session
+    os.close(base_state.open_state(f"{home}/.claudebox", "drop"))  # for `claudebox show` during this session
     console.note(f'wrote network = "{tier}" to {path}')
     return True
 

@@ -1,4 +1,4 @@
-"""`--log`: decisions about the network and changes of sessions, as a table or as JSON lines; `--usage`: their cost."""
+"""`claudebox log`, `denied` and `cost`: what sessions reached, were denied, changed and spent."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Filter(Value):
 
 def run(settings: Settings, environ: dict[str, str]) -> int:
     """Show what was recorded, or what the model has cost."""
-    if settings.on("usage"):
+    if settings.verb == "cost":
         return _show_spending(settings, environ)
     home = current_home(environ)
     directory = f"{home}/.claudebox/{report_log.DIRECTORY}"
-    wanted = _wanted(settings.words, home, environ)
+    wanted = _wanted(("denied",) if settings.verb == "denied" else settings.words, home, environ)
     show = _as_json if settings.on("json") else _as_table
     try:
         if settings.on("follow"):
@@ -115,8 +115,8 @@ def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Filte
             wanted = wanted.replace(verdict=word)
         elif word.startswith("-") or not word.isprintable() or not word:
             raise ClaudeboxError(
-                f"unexpected argument `{word}` of `--log`",
-                hint=f"`--log [all] [changes|{'|'.join(VERDICTS)}] [PART OF A HOST'S NAME]`, `--follow`, `--json`",
+                f"`claudebox log`: unexpected argument `{word}`",
+                hint=f"`claudebox log [all] [changes|{'|'.join(VERDICTS)}] [PART OF A HOST'S NAME]`",
             )
         else:
             wanted = wanted.replace(host=word.lower())
@@ -219,8 +219,6 @@ _TITLES = ("day", "project", "sessions", "answers", "input", "output", "cached",
 
 def _show_spending(settings: Settings, environ: dict[str, str]) -> int:
     """Print a row for each day and project."""
-    if settings.words:
-        raise ClaudeboxError(f"`--usage` takes no word, not `{settings.words[0]}`")
     directory = f"{current_home(environ)}/.claudebox/{report_log.DIRECTORY}"
     rows = _rows(directory)
     if settings.on("json"):

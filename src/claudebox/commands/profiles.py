@@ -1,4 +1,4 @@
-"""`--profiles`, `--trust`, `--init`, `--schema`: commands about files of settings."""
+"""`claudebox profiles`, `trust` and `init`: commands about files of settings; the JSON Schema."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from claudebox.settings.records import Field, Setting
 
 
-# The commented ~/.claudebox/config.toml that `--init` writes.
+# The commented ~/.claudebox/config.toml that `init` writes.
 
 
 _TABLES = ("table", "record", "rows", "groups")
@@ -141,23 +141,9 @@ def _object(fields: tuple[Field, ...]) -> dict[str, Any]:
     }
 
 
-_USAGE = {
-    "profiles": "`--profiles` or `--profiles NAME`",
-    "trust": "`--trust`, `--trust approve` or `--trust revoke PATH`",
-}
-
-
 def run(flags: Settings, environ: dict[str, str]) -> int:
-    """Do what one of the flags says."""
-    name = next(key for key in ("profiles", "trust", "init", "schema") if flags.on(key))
     home = machine.current_home(environ)
-    match name, flags.words:
-        case "schema", ():
-            console.write([schema_text()], descriptor=1)
-        case "schema", ("task",):
-            from claudebox.many.tasks.task import SCHEMA
-
-            console.write([json.dumps(SCHEMA, indent=2)], descriptor=1)
+    match flags.verb, flags.words:
         case "init", ():
             console.write(
                 [f"wrote {console.clean(write_config(home))}; every setting is in it, as a comment"], descriptor=1
@@ -174,7 +160,8 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
             return _revoke(home, path)
         case _:
             unexpected = " ".join(flags.words)
-            raise ClaudeboxError(f"unexpected argument `{unexpected}`", hint=_USAGE.get(name, f"`--{name}`"))
+            hint = "`claudebox trust`, `claudebox trust approve` or `claudebox trust revoke PATH`"
+            raise ClaudeboxError(f"`claudebox trust`: unexpected argument `{unexpected}`", hint=hint)
     return 0
 
 
@@ -183,7 +170,7 @@ def _list(reader: settings_files.SettingsReader) -> Iterator[str]:
     width = max(len(name) for name in names)
     for name, path in sorted(names.items()):
         try:
-            given = reader.profile(name, "--profiles")[-1].given
+            given = reader.profile(name, "claudebox profiles")[-1].given
         except ClaudeboxError as error:
             text = console.paint(f"cannot be used: {error.message}", "yellow", descriptor=1)
         else:
@@ -193,7 +180,7 @@ def _list(reader: settings_files.SettingsReader) -> Iterator[str]:
 
 
 def _show(reader: settings_files.SettingsReader, name: str) -> Iterator[str]:
-    chain = reader.profile(name, "--profiles")
+    chain = reader.profile(name, "claudebox profiles")
     yield console.paint(console.clean(name), "bold", descriptor=1)
     for layer in chain:
         for given in layer.given.get("description", ()):
@@ -286,4 +273,4 @@ def _revoke(home: str, path: str) -> int:
         if trust.revoke(f"{home}/.claudebox", candidate):
             console.write([f"{console.clean(candidate)} is no longer approved"], descriptor=1)
             return 0
-    raise ClaudeboxError(f"`{path}` was not approved", hint="`claudebox --trust` lists what was")
+    raise ClaudeboxError(f"`{path}` was not approved", hint="`claudebox trust` lists what was")

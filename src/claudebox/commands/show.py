@@ -1,4 +1,4 @@
-"""`--show FILE...`: copy files to a directory that every session can read."""
+"""`claudebox show FILE...`: copy files to a directory that every session can read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 def run(flags: Settings, environ: dict[str, str]) -> int:
     """Copy the files, and print the path of each inside."""
     words = flags.words
-    if not words:
-        raise ClaudeboxError("`--show` needs a file", hint="`claudebox --show screenshot.png`")
     for word in words:
         os.close(_open(word))  # refuse before anything is made
     home = current_home(environ)
@@ -36,7 +34,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
             console.write([console.clean(f"{place}/{name}")], descriptor=1)
     console.note(
         "press Ctrl+V in the client for the newest picture, or give it the path; "
-        "sessions started before the first `--show` do not see the directory"
+        "sessions started before the first `claudebox show` do not see the directory"
     )
     return 0
 
@@ -48,14 +46,14 @@ def _copy(path: str, directory: int) -> str:
         source = _open(path)
         with os.fdopen(source, "rb") as content:
             if not stat.S_ISREG(os.fstat(source).st_mode):
-                raise ClaudeboxError(f"`--show`: `{path}` is not a file")
+                raise ClaudeboxError(f"`{path}` is not a file")
             new = f".{name}.{os.getpid()}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             with os.fdopen(os.open(new, flags, 0o600, dir_fd=directory), "wb") as copy:
                 shutil.copyfileobj(content, copy)
             os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError as error:
-        raise ClaudeboxError(f"`--show`: `{path}`: {error.strerror}") from None
+        raise ClaudeboxError(f"`{path}`: {error.strerror}") from None
     return name
 
 
@@ -70,11 +68,9 @@ def _open(path: str) -> int:
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.realpath(path) != os.path.abspath(path):
             raise _leads_elsewhere(path) from None
-        raise ClaudeboxError(f"`--show`: `{path}`: {error.strerror}") from None
+        raise ClaudeboxError(f"`{path}`: {error.strerror}") from None
 
 
 def _leads_elsewhere(path: str) -> ClaudeboxError:
     real = console.clean(os.path.realpath(path))
-    return ClaudeboxError(
-        f"`--show`: `{path}` leads to `{real}` through a link", hint=f"name `{real}` if you mean that"
-    )
+    return ClaudeboxError(f"`{path}` leads to `{real}` through a link", hint=f"name `{real}` if you mean that")

@@ -1,4 +1,4 @@
-"""`--changes` and `--undo`: show and revert what a session did to the project."""
+"""`claudebox changes` and `undo`: show and revert what a session did to the project."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     wanted = session.decide_policy(settings.replace(words=()), environ).undo or UndoRequest()
     repository = git_facts.find_repository(workdir, os.getuid(), home, environ)
     instance = base_state.locate(home, repository.main if repository else workdir)
-    undoing = flags.on("undo")
+    undoing = flags.verb == "undo"
     if not undoing and flags.words and leftovers.acknowledge(instance, flags.words[0], workdir):
         return 0
     leftovers.catch_up(instance, (workdir,))
@@ -200,10 +200,10 @@ class _Undo:
         since = len(comparison.since) + len(refs.since)
         later = f"; what changed since stays ({since})" if since else ""
         console.note(
-            f"undo: {rest}what the session did is taken back{later}; `claudebox --undo {present}` takes that back"
+            f"undo: {rest}what the session did is taken back{later}; `claudebox undo {present}` takes that back"
         )
         if comparison.unreached:
-            late = f"({len(comparison.unreached)}, named by `claudebox --changes`)"
+            late = f"({len(comparison.unreached)}, named by `claudebox changes`)"
             console.note(f"undo: what changed before the snapshot reached it stays as it is {late}")
         return FAILED if problems or comparison.left or comparison.unreached or (refs.bound and not both) else 0
 
@@ -232,7 +232,7 @@ def _titled(title: str, rows: Iterable[str], most: int = 0) -> Iterator[str]:
         yield title
         yield from (f"  {row}" for row in (shown[:most] if most else shown))
         if most and len(shown) > most:
-            yield f"  … and {len(shown) - most} more: `claudebox --changes` shows them"
+            yield f"  … and {len(shown) - most} more: `claudebox changes` shows them"
 
 
 def _change_lines(changes: list[PathChange], most: int) -> Iterator[str]:
@@ -334,8 +334,6 @@ def _read_present(root: int, path: str) -> bytes | None:
 
 def _choose(store: SnapshotStore, workdir: str, words: tuple[str, ...]) -> tuple[str, Snapshot]:
     """Return the newest snapshot of a session here, or the one whose name begins with the given word."""
-    if len(words) > 1:
-        raise ClaudeboxError("only one session can be named, as in `~/.claudebox/log`")
     names = [name for name in store.names() if name.startswith(words[0].removesuffix(".jsonl"))] if words else []
     if words and len(names) != 1:
         problem = f"`{words[0]}` fits {len(names)} snapshots" if names else f"there is no snapshot `{words[0]}`"

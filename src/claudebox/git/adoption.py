@@ -81,7 +81,7 @@ def adopt_repository(path: str) -> bool:
         _remove_quietly(built)
         raise ClaudeboxError(
             f"a repository was made inside, and `{place}` cannot be made: {error.strerror}; "
-            "`claudebox --import` tries it again"
+            "`claudebox sync` tries it again"
         ) from None
     return True
 

@@ -179,7 +179,7 @@ def describe_others(rows: dict[str, tuple[str, ...]]) -> list[str]:
 _MOMENT = 0.01  # seconds: longer than a tick of file timestamps
 _ATTEMPTS = 3  # after the host moved something during an import
 _BY_HAND = Limits(seconds=3600.0, size=16 << 30)  # the user waits, and can interrupt
-AT_THE_END = Limits(seconds=240.0)  # `--import` may take longer
+AT_THE_END = Limits(seconds=240.0)  # `claudebox sync` may take longer
 
 
 def private_directories(directory: str) -> list[str]:

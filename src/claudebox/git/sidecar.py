@@ -125,7 +125,7 @@ class Follower(Sidecar):
     def _finish(self) -> tuple[str, ...]:
         if self._mode == "manual":
             waits = not all(map(git_state.settled, self._repositories))
-            return ("git: what was done inside has not come back; `claudebox --import` brings it",) if waits else ()
+            return ("git: what was done inside has not come back; `claudebox sync` brings it",) if waits else ()
         if not self._child:
             self._start(following=False)
         if self._mode == "ask":
@@ -138,7 +138,7 @@ class Follower(Sidecar):
             except ClaudeboxError:
                 agreed = False
             if not agreed:
-                return ("git: nothing was brought back; `claudebox --import` does it",)
+                return ("git: nothing was brought back; `claudebox sync` does it",)
         lines = self._ask(b"end\n")
         self.moved = tuple(line.removeprefix(_MOVED) for line in lines if line.startswith(_MOVED))
         return tuple(line for line in lines if not line.startswith(_MOVED))
@@ -158,13 +158,13 @@ class Follower(Sidecar):
             if not select.select([self._line], [], [], process.SIGNAL_POLL)[0]:
                 passed = time.monotonic() - begun
                 if process.is_asked_to_end(passed):
-                    return ("git: bringing back was interrupted; `claudebox --import` goes on with it",)
+                    return ("git: bringing back was interrupted; `claudebox sync` goes on with it",)
                 if passed > _END_TIMEOUT:
-                    return ("git: bringing back takes too long; `claudebox --import` goes on with it",)
+                    return ("git: bringing back takes too long; `claudebox sync` goes on with it",)
                 continue
             piece = os.read(self._line, 65536)
             if not piece:
-                return ("git: the process that brings back has ended; `claudebox --import` goes on with it",)
+                return ("git: the process that brings back has ended; `claudebox sync` goes on with it",)
             answer += piece
         return tuple(line for line in answer[:-1].decode("utf-8", "surrogateescape").split("\n") if line)
 
@@ -350,13 +350,13 @@ def adopt(plan: Plan) -> tuple[list[str], list[str]]:
                 return [], [f"git: a repository was made inside, and stays there: `{place}` was replaced or moved"]
             git_private.write_layout(own)
             if plan.policy.git_import != "auto":
-                return [], ["git: a repository was made inside; `claudebox --import` brings it here"]
+                return [], ["git: a repository was made inside; `claudebox sync` brings it here"]
             try:
                 return git_report.divide(importer.adopt(own.private, _tools(plan), _name()))
             except ClaudeboxError as error:
                 return [], [f"git: {error.message}"]
             except OSError as error:
-                return [], [f"git: {git_state.describe_error(error, own.private)}; `claudebox --import` goes on"]
+                return [], [f"git: {git_state.describe_error(error, own.private)}; `claudebox sync` goes on"]
     return [], []
 
 

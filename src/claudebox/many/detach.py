@@ -49,8 +49,8 @@ _TMUX_VARIABLES = ("TERM", "TMUX", "TMUX_PANE")  # the launcher has those of its
 _TERMINAL_VARIABLES = (*_TMUX_VARIABLES, "COLORTERM", "COLUMNS", "LINES", "TERM_PROGRAM", "TERM_PROGRAM_VERSION")
 
 
-def run(flags: Settings, environ: dict[str, str], argv: list[str], *, name: str = "", project: str = "") -> int:
-    """Start a background session and return once its payload runs; `--new` gives the `name` and `project` of a copy."""
+def run(flags: Settings, environ: dict[str, str], *, name: str = "", project: str = "") -> int:
+    """Start a background session and return once its payload runs; `new` gives the `name` and `project` of a copy."""
     state = f"{current_home(environ)}/.claudebox"
     tmux = Tmux(state, environ)
     tmux.require()
@@ -78,7 +78,7 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str], *, name: str 
         "cwd": workdir,
         "start": flags.start,
         "identity": planned.host.workdir.identity,
-        "argv": argv,
+        "argv": flags.argv,
         "environ": environ,
     }
     try:
@@ -126,7 +126,7 @@ def _await_payload(records: Records, tmux: Tmux, agent: Agent) -> int:
             tmux.kill(now.id)
             return now.status if now.status >= 0 else FAILED
         time.sleep(_POLL)
-    console.note(f"`{agent.name}` runs in the background: `claudebox --attach {agent.name}`; Ctrl+Z leaves it again")
+    console.note(f"`{agent.name}` runs in the background: `claudebox attach {agent.name}`; Ctrl+Z leaves it again")
     return 0
 
 

@@ -1,6 +1,6 @@
-"""`--finish NAME` and `--drop NAME`: show what an agent did in its worktree, then remove it.
+"""`claudebox finish` and `claudebox drop`: show what an agent did in its worktree, then remove it.
 
-`--finish` keeps the branch, and keeps the worktree too while it holds anything that exists nowhere else.
+`finish` keeps the branch, and keeps the worktree too while it holds anything that exists nowhere else.
 """
 
 from __future__ import annotations
@@ -51,15 +51,7 @@ _REBUILT = ("node_modules", ".venv", "__pycache__")  # directories that tools ca
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
-    """Run `--finish` or `--drop`."""
-    verb = "finish" if flags.on("finish") else "drop"
-    if not flags.words:
-        raise ClaudeboxError(f"`--{verb}` needs the name of an agent", hint="`claudebox --sessions` lists them")
-    name, *more = flags.words
-    if more:
-        hint = f"`claudebox --finish {shlex.quote(name)}`, then `git {more[0]} {shlex.quote(name)}`"
-        advise = verb == "finish" and more[0] in ("merge", "rebase")
-        raise ClaudeboxError(f"`--{verb}`: unexpected argument `{more[0]}`", hint=hint if advise else "")
+    verb, (name,) = flags.verb, flags.words
     copies = Copies(current_home(environ))
     if verb == "drop" and not copies.matching(name):
         return sessions.run(flags, environ)  # a session without a copy
@@ -82,7 +74,7 @@ class _Removal:
         self._copies, self._copy, self._flags, self._environ = copies, copy, flags, environ
         self.presence = Presence(copies.state)
         self._asking = not flags.on("yes")
-        self._drop_hint = f"`claudebox --drop {shlex.quote(copy.name)}`"
+        self._drop_hint = f"`claudebox drop {shlex.quote(copy.name)}`"
         self._unread: list[tuple[str, str]] = []  # paths in the worktree that could not be read, and why
         self._modules: list[tuple[OwnGit, OwnGit | None, str, list[Move]]] = []  # submodules with the agent's commits
 

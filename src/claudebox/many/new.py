@@ -1,4 +1,4 @@
-"""`--new NAME`: run an agent in a worktree of its own, on a branch NAME of the user's repository."""
+"""`claudebox new NAME`: run an agent in a worktree of its own, on a branch NAME of the user's repository."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from claudebox.settings.layers import Settings
 
 
-_BROUGHT = ("node_modules", ".venv")  # unless `--copy` names others
+_BROUGHT = ("node_modules", ".venv")  # unless `copy` names others
 _NOTHING = "none"  # the value of `--copy` for no path
 _MAX_BROUGHT = 2 << 30  # bytes, of what `--copy` does not name
 _NO_NETWORK = {"network": "none", "domains": (), "host_ports": (), "published": (), "secrets": (), "packages": ()}
 
 
-def run(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
+def run(flags: Settings, environ: dict[str, str]) -> int:
     """Make the worktree unless it exists, and start the session in it."""
     name = flags.one("new").value
     copies = Copies(current_home(environ))
@@ -41,7 +41,9 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
     if not exists:
         copy = _make(copies, copy, flags, environ)
     elif flags.all("from"):
-        raise ClaudeboxError(f"`{name}` already exists", hint="continue in it without `--from`, or `--drop` it first")
+        raise ClaudeboxError(
+            f"`{name}` already exists", hint="continue in it without `--from`, or `claudebox drop` it first"
+        )
     else:
         copies.require_idle(copy)
         console.note(f"continues in `{name}`")
@@ -51,7 +53,7 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
         if flags.on("detach"):
             from claudebox.many import detach
 
-            status = detach.run(flags, environ, argv, name=name, project=source)
+            status = detach.run(flags, environ, name=name, project=source)
         else:
             status = session.run(flags, environ)
     except ClaudeboxError:
@@ -63,8 +65,8 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
     elif not flags.on("detach"):
         word = shlex.quote(name)
         console.note(
-            f"the work is on your branch `{name}`; `claudebox --finish {word}` shows it and removes the worktree, "
-            f"`--drop {word}` deletes both"
+            f"the work is on your branch `{name}`; `claudebox finish {word}` shows it and removes the worktree, "
+            f"`claudebox drop {word}` deletes both"
         )
     return status
 
@@ -123,7 +125,9 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
     repository, own = planned.host.git.repository, _find_repository(planned)
     if own is None or repository is None or repository.directory is None:
         problem = f": {repository.problem}" if repository and repository.problem else ", and there is none here"
-        raise ClaudeboxError(f"`--new` needs a repository{problem}", hint="`git init`, and commit what is there")
+        raise ClaudeboxError(
+            f"`claudebox new` needs a repository{problem}", hint="`git init`, and commit what is there"
+        )
     for store in repository.directory.stores:
         if store.path not in dict(own.stores):
             raise ClaudeboxError(
@@ -171,7 +175,7 @@ def _unmake(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]
         _, own = plan_repository(copy.source, flags, environ)
         tools = find_git(copy, environ)
         if not worktrees.is_untouched(own, tools, copy):
-            console.warn(f"`{copy.path}` has changed and stays; `--drop {shlex.quote(copy.name)}` deletes it")
+            console.warn(f"`{copy.path}` has changed and stays; `claudebox drop {shlex.quote(copy.name)}` deletes it")
             return
         worktrees.forget(own, copy)
         worktrees.delete_branch(own, tools, copy, copy.base)

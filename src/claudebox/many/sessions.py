@@ -1,4 +1,4 @@
-"""`--sessions`, `--attach`, `--stop`: list, show and end sessions.
+"""`claudebox sessions`, `attach` and `stop`: list, show and end sessions.
 
 The list is made from our own records and the processes of this machine; tmux adds the last line and the title.
 """
@@ -42,20 +42,15 @@ _POLL = 0.05
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
-    """Run `--sessions`, `--attach` or `--stop`, or `--drop` of a session that has no worktree."""
-    verb = next(key for key in ("sessions", "attach", "stop", "drop") if flags.on(key))
+    """Run `sessions`, `attach` or `stop`, or `drop` of a session that has no worktree."""
     words = flags.words
-    if len(words) > (0 if verb == "sessions" else 1):
-        raise ClaudeboxError(f"`--{verb}`: unexpected argument `{words[-1]}`")
-    if verb == "stop" and not words:
-        raise ClaudeboxError("`--stop` needs the name of a session", hint="`claudebox --sessions` lists them")
     state = f"{current_home(environ)}/.claudebox"
     records, tmux = Records(state), Tmux(state, environ)
-    if verb == "sessions":
+    if flags.verb == "sessions":
         return _list(records, tmux, as_json=flags.on("json"))
     workdir = _current_directory()
     agent = records.find(words[0], workdir) if words else records.find_only(workdir)
-    return _attach(records, tmux, agent) if verb == "attach" else _stop(records, tmux, agent)
+    return _attach(records, tmux, agent) if flags.verb == "attach" else _stop(records, tmux, agent)
 
 
 def _current_directory() -> str:
@@ -68,11 +63,11 @@ def _current_directory() -> str:
 def _attach(records: Records, tmux: Tmux, agent: Agent) -> int:
     if agent.alive or agent.starting:
         if not os.isatty(0) or not os.isatty(1):
-            raise ClaudeboxError("`--attach` needs a terminal")
+            raise ClaudeboxError("`claudebox attach` needs a terminal")
         tmux.attach(agent.id)
         agent = _await_record(records, agent)
     if agent.alive or agent.starting:
-        console.note(f"`{agent.name}` runs on: `claudebox --attach {agent.name}` returns to it")
+        console.note(f"`{agent.name}` runs on: `claudebox attach {agent.name}` returns to it")
         return 0
     console.write(tmux.screen(agent.id, history=2000) if tmux.program else [], descriptor=1)
     records.mark_seen(agent)
@@ -91,7 +86,7 @@ def _await_record(records: Records, agent: Agent) -> Agent:
 
 
 def _stop(records: Records, tmux: Tmux, agent: Agent) -> int:
-    see = f"`claudebox --log changes` in {console.clean(agent.workdir)} lists what it changed"
+    see = f"`claudebox log changes` in {console.clean(agent.workdir)} lists what it changed"
     if not agent.alive:
         if agent.starting:
             raise ClaudeboxError(f"`{agent.name}` is still starting", hint="try again in a moment")

@@ -64,7 +64,7 @@ def slug(text: str) -> str:
 def choose_name(records: Records, wanted: str, project: str, *, exact: bool = False) -> tuple[str, list[Agent]]:
     """Return a name that no living session of the project has, and the ended sessions that it replaces.
 
-    A session with an unseen report keeps its name, unless it must be `exact`: that of a worktree, which `--finish`
+    A session with an unseen report keeps its name, unless it must be `exact`: that of a worktree, which `finish`
     reports on.
     """
     base = wanted if exact else slug(wanted)[: _MAX_NAME - 4]
@@ -141,7 +141,7 @@ class Copies:
         if here:
             known = ", ".join(f"`{os.path.basename(copy.source)}/{copy.name}`" for copy in here[:8])
             raise ClaudeboxError(f"several copies are called `{name}`: {known}", hint="give the longer name")
-        raise ClaudeboxError(f"there is no copy `{name}`", hint="`claudebox --sessions` lists them")
+        raise ClaudeboxError(f"there is no copy `{name}`", hint="`claudebox sessions` lists them")
 
     def create(self, copy: Copy) -> None:
         """Create the directory, which must not exist."""
@@ -176,7 +176,7 @@ class Copies:
         if alive:
             raise ClaudeboxError(
                 f"an agent is at work in `{copy.name}` (process {alive[0]})",
-                hint=f"`claudebox --stop {shlex.quote(copy.name)}`",
+                hint=f"`claudebox stop {shlex.quote(copy.name)}`",
             )
 
     def _read(self, directory: str, name: str) -> Copy | None:

@@ -173,7 +173,7 @@ class Broker(Value):
 
 
 READY, FAILED, LISTENERS, TOTALS = b"ready", b"failed ", b"listeners ", b"totals "
-CONTROL = "control"  # the name of the socket by which `--allow-domain --now` adds domains
+CONTROL = "control"  # the name of the socket by which `claudebox allow` adds domains
 _TYPES: dict[str, type[Value]] = {
     kind.__name__: kind
     for kind in (

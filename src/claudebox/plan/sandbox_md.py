@@ -57,7 +57,7 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
         "- Absent on purpose: the user's keys, tokens, shell history, other projects, SSH and GPG agents, Docker, "
         "the desktop. Do not look for them. If a task needs one, say which variable (`claudebox --env NAME`) or path "
         "(`claudebox --mount-ro PATH`) the user could let in. A file that the user names and that does not exist here "
-        "is one of the host: ask for `claudebox --show FILE`, in another terminal."
+        "is one of the host: ask for `claudebox show FILE`, in another terminal."
     )
     for sentence in advice:
         yield f"- {clean(sentence)}"

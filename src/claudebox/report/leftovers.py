@@ -265,7 +265,7 @@ def catch_up(
     for name in list_names(instance.directory):
         if name.startswith(UNSEEN):
             session = os.fsdecode(read_small(f"{instance.directory}/{name}") or b"")
-            console.note(f"`claudebox --attach {session}` shows the report of `{session}`")
+            console.note(f"`claudebox attach {session}` shows the report of `{session}`")
     for path, held in dead_notes(instance.state):
         if not examine(path, held, instance, tops, record, patience):
             unfinished.append(path)
@@ -304,11 +304,11 @@ def examine(
     found = _find(note, tops)
     if found is None:
         console.warn(f"{note.title}, {_UNEXAMINED}: the directory is gone")
-        console.note(f"start claudebox where it is now, or dismiss it with `claudebox --changes {note.name}`")
+        console.note(f"start claudebox where it is now, or dismiss it with `claudebox changes {note.name}`")
         return True
     seen = {at.identity[1] for _, _, at in found.roots}
     lost = [root for root, _, at in note.scope.roots if not final and at.identity[1] not in seen]
-    on = f"`claudebox --changes {note.name}` continues"
+    on = f"`claudebox changes {note.name}` continues"
     try:
         body = lambda: _look(note, found, instance, record, "" if lost else path)  # noqa: E731
         done, lines = run_limited(body, EVERYTHING, _MEMORY, patience)
@@ -318,7 +318,7 @@ def examine(
         if lost:
             names = ", ".join(console.shorten(root, 200) for root in lost)
             console.warn(f"{note.title}, {_UNEXAMINED} in {names}: gone")
-            console.note(f"start claudebox where it is now, or dismiss it with `claudebox --changes {note.name}`")
+            console.note(f"start claudebox where it is now, or dismiss it with `claudebox changes {note.name}`")
         if done:
             return True
         console.warn(f"{note.title}; not everything that it left was examined: {on}")
@@ -349,7 +349,7 @@ def describe_killed(directory: str) -> Iterator[str]:
     for path, held in dead_notes(directory):
         note = read_note(path, held, directory)
         if note is not None:
-            yield f"{note.title}, {_UNEXAMINED}: a launch there does it, or `claudebox --changes {note.name}`"
+            yield f"{note.title}, {_UNEXAMINED}: a launch there does it, or `claudebox changes {note.name}`"
 
 
 def _pack(scope: Scope) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ _INDENT = " " * len(_HEAD)
 _PLACES = 3  # lines of one kind
 _TOPS = 4  # directories of build output that are named
 _PATH = 60  # columns for a path
-_SEE = {True: "see: claudebox --changes · --undo · --log", False: "see: claudebox --log changes"}
+_SEE = {True: "see: claudebox changes · undo · log", False: "see: claudebox log changes"}
 
 
 class Ending(Value):

@@ -99,7 +99,7 @@ class SessionReport:
             ending.step("the note of this session", self._unlooked.remove)
             return status
         ending.step("the note of this session", self._unlooked.leave)
-        go_on = f"`claudebox --changes {self._unlooked.name}` has finished"
+        go_on = f"`claudebox changes {self._unlooked.name}` has finished"
         if lost := self._leftovers.find_lost():
             places = ", ".join(console.shorten(path, 200) for path in lost)
             go_on = f"claudebox was started in this directory, which was moved or replaced: {places}"

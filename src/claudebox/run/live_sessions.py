@@ -1,4 +1,4 @@
-"""The running sessions, and what each can write; a session and a command such as `--undo` exclude each other."""
+"""The running sessions, and what each can write; a session and a command such as `undo` exclude each other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Presence:
         self._entry = -1
 
     def enter(self, plan: Plan) -> None:
-        """Record what this session can write; refuse while a command such as `--undo` is at work there."""
+        """Record what this session can write; refuse while a command such as `undo` is at work there."""
         written = (mount.source for mount in plan.mounts if mount.kind == "bind" and mount.role != "pin")
         self._add((plan.workdir, *written))
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from claudebox.agent.record import AgentKind
     from claudebox.settings.files import SettingsReader
     from claudebox.settings.records import Setting
+    from claudebox.settings.verbs import Verb
 
 
 class SettingValue(Value):
@@ -36,15 +37,17 @@ class Settings(Value):
     """All settings of a launch with their origins, and the arguments that are not ours."""
 
     given: dict[str, tuple[SettingValue, ...]]
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # the agent's arguments, or the operands of a verb
+    verb: str = ""
+    argv: tuple[str, ...] = ()  # as they came
     agent: AgentKind = CLAUDE
     client: str = ""  # the client's own path, where an editor starts claudebox as its process wrapper
     start: str = ""  # the working directory, if the project is the whole repository around it
     reader: SettingsReader | None = None  # which has already read the user's files
 
     @property
-    def verb(self) -> Setting | None:
-        """Return the row of what to do instead of starting the client."""
+    def action(self) -> Setting | None:
+        """Return the row of a flag that does something else than starting the client."""
         return next((row for row in SETTINGS if row.runs and row.key in self.given), None)
 
     def on(self, key: str) -> bool:
@@ -74,8 +77,11 @@ def merge(flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] =
             given[row.key] = (SettingValue(row.default, "default"),)
     for layer in (*layers, Layer("environment", _from_environment(environ)), Layer("flags", flags.given)):
         for key, values in layer.given.items():
-            given[key] = (*given.get(key, ()), *values) if rows[key].grows else values
-    return Settings(given, flags.words, flags.agent, flags.client, flags.start)
+            if layer.origin == "flags" and key not in rows:  # a verb's own
+                given[key] = values
+            else:
+                given[key] = (*given.get(key, ()), *values) if rows[key].grows else values
+    return flags.replace(given=given, reader=None)
 
 
 def look_up(
@@ -99,42 +105,124 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[SettingValu
 
 
 def parse_arguments(argv: Sequence[str], agent: AgentKind = CLAUDE) -> Settings:
-    """Return the flags, and the arguments that are not ours."""
+    """Return the verb, the flags, and the arguments that are not ours."""
     if argv and argv[0].startswith("/") and argv[0].rpartition("/")[2] in (agent.name, f"{agent.name}.exe"):
-        return Settings({}, tuple(argv[1:]), agent, argv[0])  # an editor's: no flag of ours
-    by_flag = {flag: row for row in SETTINGS for flag in row.flags}
-    running = {"exec", "shell"}
-    given: dict[str, list[SettingValue]] = {}
-    words: list[str] = []
-    rest = list(reversed(argv))
-    while rest:
-        word = rest.pop()
-        if word == "--":
-            words += reversed(rest)
-            break
+        return Settings({}, tuple(argv[1:]), agent=agent, client=argv[0])  # an editor's: no flag of ours
+    read = _Arguments(argv, agent)
+    read.take_all()
+    given = {key: tuple(values) for key, values in read.given.items()}
+    words, verb = tuple(read.words), read.verb
+    if verb is None:
+        _check_actions(given)
+    elif "help" not in given:
+        verb.check_words(tuple(row.value for row in given.get(verb.word, ())) if verb.launches else words)
+    return Settings(given, words, verb.word if verb else "", tuple(argv), read.agent)
+
+
+class _Arguments:
+    """Reads arguments from left to right; what it has read decides what the next word means."""
+
+    def __init__(self, argv: Sequence[str], agent: AgentKind) -> None:
+        self.given: dict[str, list[SettingValue]] = {}
+        self.words: list[str] = []
+        self.verb: Verb | None = None
+        self.agent = agent
+        self._rows = {flag: row for row in SETTINGS for flag in row.flags}
+        self._rest = list(reversed(argv))
+
+    def take_all(self) -> None:
+        while self._rest:
+            word = self._rest.pop()
+            if word == "--":
+                self._take_rest()
+            elif not self._take_flag(word):
+                if self.verb is not None and not self.verb.launches:
+                    self._take_operand(self.verb, word)
+                elif self.verb is not None and self.verb.word not in self.given:
+                    self._take_name(self.verb, word)
+                elif self.words or self._runs_program() or not self._take_first(word):
+                    self._take_word(word)
+
+    def _runs_program(self) -> bool:
+        """Return whether what is not ours belongs to a command or a shell instead of the agent."""
+        return "exec" in self.given or "shell" in self.given
+
+    def _take_rest(self) -> None:
+        self.words += reversed(self._rest)
+        self._rest = []
+
+    def _take_flag(self, word: str) -> bool:
+        """Take a flag of ours, with the word behind it if it needs a value."""
         flag, assigned, value = word.partition("=")
-        own = by_flag.get(flag)
-        if own is None and flag in agent.background and (flag[0] == "-" or not words) and not running & given.keys():
-            flag = agent.background[flag]
-            own = by_flag[flag]
-        if own is None:
-            words.append(word)
-            if ("exec" in given and word[:1] != "-") or (len(words) == 1 and word in agent.subcommands):
-                words += reversed(rest)  # the program's own, or those of a subcommand of the client
-                break
-        elif own.shape == "switch":
+        if not (self._runs_program() or (self.verb and not self.verb.launches)):
+            flag = self.agent.background.get(flag, flag)
+        row = self._rows.get(flag)
+        if row is None:
+            return False
+        if row.shape == "switch":
             if assigned:
                 raise ClaudeboxError(f"`{flag}` takes no value", hint=f"write `{flag}` alone")
-            given[own.key] = [SettingValue("yes", flag)]
-        else:
-            if not assigned:
-                if not rest:
-                    raise ClaudeboxError(f"`{flag}` needs a value: `{flag} {own.metavar}`")
-                value = rest.pop()
-            given.setdefault(own.key, []).append(_checked(own, SettingValue(value, flag)))
-    merged = {key: tuple(values) for key, values in given.items()}
-    _check_verbs(merged)
-    return Settings(merged, tuple(words), agent)
+            self.given[row.key] = [SettingValue("yes", flag)]
+            return True
+        if not assigned:
+            if not self._rest:
+                raise ClaudeboxError(f"`{flag}` needs a value: `{flag} {row.metavar}`")
+            value = self._rest.pop()
+        self.given.setdefault(row.key, []).append(_checked(row, SettingValue(value, flag)))
+        return True
+
+    def _take_first(self, word: str) -> bool:
+        """Take a verb, or the name of an agent with everything behind it."""
+        verb = _find_verb(word) if self.verb is None else None
+        if verb is not None:
+            verb.check_given(self.given, self._rows)
+            self.verb, self._rows = verb, verb.rows(self._rows)
+            return True
+        agent = _find_agent(word)
+        if agent is not None:
+            self.agent = agent
+            self._take_rest()
+        return agent is not None
+
+    def _take_operand(self, verb: Verb, word: str) -> None:
+        if word[:1] == "-" and len(word) > 1:
+            raise verb.unknown_flag(word)
+        self.words.append(word)
+
+    def _take_name(self, verb: Verb, word: str) -> None:
+        """Take the operand of a verb that launches."""
+        if word[:1] == "-":  # its value could become the name
+            verb.check_words(())
+        self.given[verb.word] = [SettingValue(word, verb.word)]
+
+    def _take_word(self, word: str) -> None:
+        """Take an argument of the agent, or of the program to run."""
+        if word.startswith("--"):
+            _refuse_former(word.partition("=")[0])
+        self.words.append(word)
+        own = len(self.words) == 1 and word in self.agent.subcommands
+        if own or ("exec" in self.given and word[:1] != "-"):
+            self._take_rest()  # of the program, or of a subcommand of the agent
+
+
+def _find_verb(word: str) -> Verb | None:
+    """Return the row of a first word; the table is loaded only for what may stand in it."""
+    if not (word.isascii() and word.isalpha() and word.islower()):
+        return None
+    from claudebox.settings import verbs
+
+    return verbs.find_verb(word)
+
+
+def _find_agent(word: str) -> AgentKind | None:
+    """Return the agent of this name; everything behind it is its own."""
+    return CLAUDE if word == CLAUDE.name else None
+
+
+def _refuse_former(flag: str) -> None:
+    from claudebox.settings import verbs
+
+    verbs.refuse_former(flag)
 
 
 def _checked(row: Setting, given: SettingValue) -> SettingValue:
@@ -147,13 +235,14 @@ def _checked(row: Setting, given: SettingValue) -> SettingValue:
     return given
 
 
-def _check_verbs(given: Mapping[str, tuple[SettingValue, ...]]) -> None:
-    verbs = [row.flags[-1] for row in SETTINGS if row.runs and row.key in given]
-    if "--help" in verbs or "--version" in verbs:
+def _check_actions(given: Mapping[str, tuple[SettingValue, ...]]) -> None:
+    """Refuse flags of which each does something else, and flags without the one that they belong to."""
+    actions = [row.flags[-1] for row in SETTINGS if row.runs and row.key in given]
+    if "--help" in actions or "--version" in actions:
         return
-    both = set(verbs) & {"--exec", "--shell"} and set(verbs) & {"--dry-run", "--explain"}
-    if len(verbs) > (2 if both else 1):
-        raise ClaudeboxError(f"`{verbs[0]}` and `{verbs[1]}` cannot be combined")
+    both = set(actions) & {"--exec", "--shell"} and set(actions) & {"--dry-run", "--explain"}
+    if len(actions) > (2 if both else 1):
+        raise ClaudeboxError(f"`{actions[0]}` and `{actions[1]}` cannot be combined")
     flags = {flag for row in SETTINGS if row.key in given for flag in row.flags}
     for row in SETTINGS:
         if row.needs and row.key in given and flags.isdisjoint(row.needs):

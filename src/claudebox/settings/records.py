@@ -46,7 +46,7 @@ class Setting(Value):
     metavar: str = ""
     choices: tuple[str, ...] = ()
     default: str = ""
-    example: str = ""  # in the file of `--init`, for a text without a default
+    example: str = ""  # in the file of `init`, for a text without a default
     former: tuple[tuple[str, str], ...] = ()  # choices of earlier versions, and what replaces them
     variable: str = ""  # an environment variable of the host that sets it, comma-separated for lists
     runs: str = ""  # a verb: the module whose `run(flags, environ)` does it; two verbs contradict each other

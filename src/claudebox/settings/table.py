@@ -30,32 +30,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("detach", ("--detach",), "switch", "Agents",
             "start the session in the background; it survives the terminal; needs tmux"),
     Setting(
-        "new", ("--new",), "text", "Agents",
-        "start an agent in a worktree and on a branch of this name; resumes it if it exists", metavar="AGENT",
-    ),
-    Setting(
-        "from", ("--from",), "text", "Agents", "with --new: the branch, tag or commit to start from (default: HEAD)",
-        metavar="BRANCH", parse=parsers.commit,
-    ),
-    Setting(
-        "copy", ("--copy",), "list", "Agents",
-        "with --new: copy this ignored path of the project into the worktree, or `none`; repeatable (default: "
+        "copy", (), "list", "Agents",
+        "ignored paths of the project that `claudebox new` copies into the worktree, or `none` (default: "
         "`node_modules` and `.venv`)",
-        metavar="PATH", in_files="project", parse=parsers.copied_path,
+        in_files="project", parse=parsers.copied_path,
     ),
-    Setting(
-        "finish", ("--finish",), "switch", "Agents",
-        "`--finish NAME`: show what an agent did, ask, and remove its worktree; the branch stays", runs="many.finish",
-    ),
-    Setting("drop", ("--drop",), "switch", "Agents",
-            "`--drop NAME`: show what would be lost, ask, and remove an agent's worktree and branch",
-            runs="many.finish"),
-    Setting("attach", ("--attach",), "switch", "Agents",
-            "`--attach [NAME]`: show a background session on this terminal; Ctrl+Z leaves it", runs="many.sessions"),
-    Setting("sessions", ("--sessions",), "switch", "Agents",
-            "list sessions: state, age, memory, cost, project, last line", runs="many.sessions"),
-    Setting("stop", ("--stop",), "switch", "Agents",
-            "`--stop NAME`: end a background session, or remove an ended one from the list", runs="many.sessions"),
     Setting(
         "notify", (), "words", "Agents",
         "a command to run when a background session waits for you or has ended; gets two more arguments, `claudebox` "
@@ -96,14 +75,6 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("verify", ("--verify",), "switch", "Showing",
             "start this sandbox with a probe inside and report which promises hold", runs="commands.verify.verify"),
     Setting(
-        "log", ("--log",), "switch", "Showing",
-        "show the network decisions of the last session here; `all`: of every session; `denied` or a part of a host "
-        "name: only those", runs="commands.log",
-    ),
-    Setting("follow", ("--follow",), "switch", "Showing", "with --log: keep printing new lines", needs=("--log",)),
-    Setting("usage", ("--usage",), "switch", "Showing", "show the cost of the model by project and day, from retained "
-            "logs", runs="commands.log"),
-    Setting(
         "receipt", ("--receipt",), "choice", "Showing",
         "print at the end what entered, what was withheld, which hosts were reached and what changed; `auto`: if "
         "something was denied or a limit ended the session",
@@ -111,40 +82,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "json", ("--json",), "switch", "Showing", "print JSON",
-        needs=("--check", "--verify", "--explain", "--instances", "--log", "--sessions", "--usage"),
+        needs=("--check", "--verify", "--explain"),
     ),
-    Setting("instances", ("--instances",), "switch", "Showing",
-            "list projects with conversations; `--instances prune` removes those whose project is gone",
-            runs="commands.instances"),
-    Setting("import", ("--import",), "switch", "Showing", "bring commits made inside into your repository now",
-            runs="commands.git_import"),
-    Setting("changes", ("--changes",), "switch", "Showing",
-            "show what the last session, or SESSION of the log, changed in the project", runs="commands.undo"),
-    Setting("patch", ("--patch",), "switch", "Showing", "with --changes: include the differences of text files",
-            needs=("--changes",)),
-    Setting("undo", ("--undo",), "switch", "Showing",
-            "show the same, ask, and restore the project: files, modes, links, branches, HEAD and index",
-            runs="commands.undo"),
-    Setting("show", ("--show",), "switch", "Showing",
-            "`--show FILE...`: copy files into ~/.claudebox/drop, which every session can read", runs="commands.show"),
-    Setting("demo", ("--demo",), "switch", "Showing",
-            "watch a scripted model attack the sandbox and then work in it, offline and with fake secrets",
-            runs="commands.demo.run"),
-    Setting("help", ("-h", "--help"), "switch", "Showing", "print this help", runs="commands.usage"),
+    Setting("help", ("--help",), "switch", "Showing", "print this help", runs="commands.usage"),
     Setting("version", ("--version",), "switch", "Showing", "print the version of claudebox", runs="commands.usage"),
 
-    Setting("profiles", ("--profiles",), "switch", "Profiles",
-            "list profiles; `--profiles NAME` shows one with its reasons and what it changes",
-            runs="commands.profiles"),
-    Setting(
-        "trust", ("--trust",), "switch", "Profiles",
-        "list approved project files; `--trust approve` asks for the one here, `--trust revoke PATH` revokes one",
-        runs="commands.profiles",
-    ),
-    Setting("init", ("--init",), "switch", "Profiles",
-            "write ~/.claudebox/config.toml with every setting explained, unless it exists", runs="commands.profiles"),
-    Setting("schema", ("--schema",), "switch", "Profiles", "print the JSON Schema of settings files, or with `task` "
-            "of task files", runs="commands.profiles"),
     Setting(
         "profile", ("--profile",), "text", "Profiles",
         "apply ~/.claudebox/profiles/PROFILE.toml (or .json), or a built-in profile: "
@@ -321,8 +263,6 @@ SETTINGS: tuple[Setting, ...] = (
         "`pypi`, `npm`, `crates`, `go`, `debian`, `nix`, `huggingface`, or one of your own; repeatable",
         metavar="DOMAIN", in_files="project", name="allow_domains", parse=parsers.domain,
     ),
-    Setting("now", ("--now",), "switch", "Restrictions", "with --allow-domain: permit it in the session that runs here",
-            runs="commands.allow_domain", needs=("--allow-domain",)),
     Setting(
         "allow_address", ("--allow-address",), "list", "Restrictions",
         "in tier `inet`, permit this address or network of the LAN or a VPN, with or without a port: "
@@ -394,7 +334,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "git_import", ("--git-import",), "choice", "Restrictions",
         "when commits made inside reach your repository: `auto`: at once; `ask`: at the end, after a question; "
-        "`manual`: with `--import`",
+        "`manual`: with `claudebox sync`",
         metavar="WHEN", choices=("auto", "ask", "manual"), default="auto", in_files="project", widest="first",
         field="git_import",
     ),
@@ -434,22 +374,4 @@ SETTINGS: tuple[Setting, ...] = (
         ),
         field="filter_terminal", parse=parsers.is_word("filtered"),
     ),
-
-    Setting(
-        "task", ("--task",), "text", "Tasks",
-        "do the task of this JSON file (`--schema task`) without questions: clone, let the agent work, and leave "
-        "patch, bundle, conversation and receipt in `--result`; the exit status says whether to retry",
-        metavar="FILE", runs="many.tasks.run",
-    ),
-    Setting("result", ("--result",), "text", "Tasks",
-            "with --task: the directory of the result, written atomically when done", metavar="DIR"),
-    Setting(
-        "tasks", ("--tasks",), "list", "Tasks",
-        "do the tasks of these files (`'tasks/*.json'`) with GNU parallel; a second run continues an interrupted one; "
-        "repeatable",
-        metavar="FILES", runs="many.tasks.batch",
-    ),
-    Setting("jobs", ("--jobs",), "text", "Tasks", "with --tasks: how many at once (default: 2)", metavar="COUNT"),
-    Setting("results", ("--results",), "text", "Tasks",
-            "with --tasks: a directory that gets one result per task; alone: show its table", metavar="DIR"),
 )  # fmt: skip

@@ -70,7 +70,7 @@ def settle(
     shown = "; ".join(wide[:3]) + (f" and {len(wide) - 3} more" if len(wide) > 3 else "")
     console.warn(
         f"{request.layer.origin} is not approved and what it asks for was left out: {shown}\n"
-        "review it with `claudebox --trust approve`"
+        "review it with `claudebox trust approve`"
     )
     return merge((tightening(request.layer, before, after),))
 

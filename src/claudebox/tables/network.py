@@ -57,7 +57,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     # GitHub's API, `GET /meta` ("domains"), and docs.github.com, "Using SSH over the HTTPS port". Compared: releases
     # come from release-assets.githubusercontent.com. Artifacts of Actions and files of LFS lie in stores of clouds that
-    # everybody can rent (*.blob.core.windows.net, github-cloud.s3.amazonaws.com): list the name that `--log` shows.
+    # everybody can rent (*.blob.core.windows.net, github-cloud.s3.amazonaws.com): list the name that the log shows.
     "github": (
         "github.com", "github.com:22", "ssh.github.com", "api.github.com", "uploads.github.com", "codeload.github.com",
         "gist.github.com", "*.githubusercontent.com", "*.pkg.github.com", "ghcr.io",

@@ -97,7 +97,7 @@ def test_a_task_of_a_host_that_is_switched_off_in_the_midst_is_done_on_another(c
     dead.sh(f"ls -d {SCRATCH}")  # was left there, and goes with the next task, whatever becomes of that
     refused = {"id": "refused", "repo": "/nowhere", "prompt": "Nothing."}
     (work / "refused.json").write_text(json.dumps(refused))
-    assert dead.run("claudebox", "--task", "/shared/dying/refused.json", "--result", "refused").returncode == 75
+    assert dead.run("claudebox", "task", "/shared/dying/refused.json", "--result", "refused").returncode == 75
     assert dead.run("sh", "-c", f"ls -d {SCRATCH}").returncode, "nobody removed it"
 
 

@@ -389,7 +389,7 @@ class _Control:
             return
         try:
             names = text.decode("ascii").split()
-            self._permission.add([parse_domain(name, "--now") for name in names])
+            self._permission.add([parse_domain(name, "claudebox allow") for name in names])
         except (ClaudeboxError, UnicodeError) as problem:
             await loop.sock_sendall(channel, str(problem).encode("utf-8", "replace")[:1000])
             return

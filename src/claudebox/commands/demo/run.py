@@ -1,4 +1,4 @@
-"""`--demo`: the real client in the real sandbox, driven by a scripted model, in a throw-away home and project.
+"""`claudebox demo`: the real client in the real sandbox, driven by a scripted model, in a throw-away home and project.
 
 The home holds worthless secrets. Each attack runs on the host first, where it must succeed, then in the sandbox. The
 verdicts come from what reached the model and from the state of the host, never from what the agent says.

@@ -1,4 +1,4 @@
-"""`--tasks` and `--results`: run many tasks on one machine with GNU parallel, and list their results."""
+"""`claudebox tasks`: run many tasks on one machine with GNU parallel, and list their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from claudebox.many.tasks.task import DONE, FAILED, Task, read_task
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from claudebox.settings.layers import Settings
 
@@ -32,27 +32,24 @@ _PR_SET_PDEATHSIG = 1
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
-    if flags.words:
-        hint = "quote the pattern: `--tasks 'tasks/*.json'`, or give each file its own `--tasks`"
-        raise ClaudeboxError(f"unexpected argument `{flags.words[0]}`", hint=hint)
-    if not flags.all("tasks"):
-        return _show(flags.one("results").value)
     if not flags.all("results"):
-        raise ClaudeboxError("`--tasks` needs `--results DIR`", hint="each task gets a directory there")
+        raise ClaudeboxError("`claudebox tasks` needs `--results DIR`", hint="each task gets a directory there")
+    if not flags.words:
+        return _show(flags.one("results").value)
     results = os.path.abspath(flags.one("results").value)
-    paths = _find_files(given.value for given in flags.all("tasks"))
+    paths = _find_files(flags.words)
     tasks = _read_tasks(paths)
     status = _parallel(tasks, results, _fitting(_read_jobs(flags), _free_memory()), environ)
     _show(results)
     return status
 
 
-def _find_files(patterns: Iterator[str]) -> list[str]:
+def _find_files(patterns: Iterable[str]) -> list[str]:
     paths: list[str] = []
     for pattern in patterns:
         found = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(os.path.expanduser(pattern)))
         if not found:
-            raise ClaudeboxError(f"`--tasks {pattern}` matches no file")
+            raise ClaudeboxError(f"`{pattern}` matches no file")
         paths += [os.path.abspath(path) for path in found]
     return list(dict.fromkeys(paths))
 
@@ -95,7 +92,7 @@ def _parallel(tasks: dict[str, str], results: str, jobs: int, environ: dict[str,
     parallel = programs.find_tool("parallel", programs.search_path(environ, os.getcwd()))
     if not parallel or b"GNU" not in _version(parallel):
         raise ClaudeboxError(
-            "`--tasks` needs GNU parallel", hint="install the package `parallel`, not the one of moreutils",
+            "`claudebox tasks` needs GNU parallel", hint="install the package `parallel`, not the one of moreutils",
             status=NOT_FOUND,
         )  # fmt: skip
     os.makedirs(results, exist_ok=True)
@@ -110,8 +107,8 @@ def _parallel(tasks: dict[str, str], results: str, jobs: int, environ: dict[str,
     if os.isatty(2):
         options.append("--bar")
     line = [parallel, *options, sys.executable, "-IS", "-c", program, PACKAGE,
-            "--task", "{2}", "--result", f"{results}/{{1}}"]  # fmt: skip
-    console.note(f"parallel --jobs {jobs} --joblog {results}/{_LOG} claudebox --task {{2}} --result {results}/{{1}}")
+            "task", "{2}", "--result", f"{results}/{{1}}"]  # fmt: skip
+    console.note(f"parallel --jobs {jobs} --joblog {results}/{_LOG} claudebox task {{2}} --result {results}/{{1}}")
     rows = "".join(f"{name}\t{path}\n" for name, path in left.items())
     if any("\n" in path or "\t" in path for path in left.values()):
         raise ClaudeboxError("the name of a task file holds a tab or a line break", hint="rename it")

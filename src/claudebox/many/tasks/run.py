@@ -1,4 +1,4 @@
-"""`--task FILE --result DIR`: check out, let the agent work, export the work, and report how it went.
+"""`claudebox task FILE --result DIR`: check out, let the agent work, export the work, and report how it went.
 
 Checkout, agent and the git that makes the patch all run in sandboxes, as sessions without a terminal. The state of
 these sessions lies in the task's scratch directory and is deleted with it.
@@ -61,11 +61,9 @@ _STATUS_NAMES = {
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
     """Run one task and return the exit status for the engine."""
-    task = read_task(flags.one("task").value)
+    task = read_task(flags.words[0])
     if not flags.all("result"):
-        raise ClaudeboxError("`--task` needs `--result DIR`", hint="it is created when the task has ended")
-    if flags.words:
-        raise ClaudeboxError(f"`--task`: unexpected argument `{flags.words[0]}`", hint="the prompt is in the task file")
+        raise ClaudeboxError("`claudebox task` needs `--result DIR`", hint="it is created when the task has ended")
     staging = Staging(flags.one("result").value)
     result = TaskResult(task.id, host=socket.gethostname(), versions={"claudebox": __version__})
     begun = time.time()

@@ -23,7 +23,7 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "claudebox --task",
+    "title": "A task of claudebox",
     "type": "object",
     "additionalProperties": False,
     "required": ["id", "repo", "prompt"],
@@ -136,7 +136,7 @@ def _check_texts(path: str, document: dict[str, Any]) -> None:
 
 
 def _wrong(path: str, what: str) -> ClaudeboxError:
-    return ClaudeboxError(f"the task `{path}`: {what}", hint="`claudebox --schema task` prints the schema")
+    return ClaudeboxError(f"the task `{path}`: {what}", hint="`claudebox help schema task` prints the schema")
 
 
 def _seconds(value: object) -> int:

@@ -1,4 +1,4 @@
-"""`--allow-domain NAME --now`: permit domains in the session of tier `allow` that runs in this project."""
+"""`claudebox allow DOMAIN...`: permit domains in the session of tier `allow` that runs in this project."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PATIENCE = 5.0
 def run(flags: Settings, environ: dict[str, str]) -> int:
     """Ask, and tell the broker of every such session."""
     settings, _ = session.read_settings(flags, environ)
-    requests = [(given.value, given.origin) for given in flags.all("allow_domain")]
+    requests = [(word, f"claudebox {flags.verb}") for word in flags.words]
     names = tuple(dict.fromkeys(str(domain) for domain, _ in settings_domains.expand(requests, read_groups(settings))))
     workdir = current_directory()
     sessions = list_sessions(f"{current_home(environ)}/.claudebox")

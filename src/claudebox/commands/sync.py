@@ -1,4 +1,4 @@
-"""`--import`: bring commits made inside into the real repositories of this project now."""
+"""`claudebox sync`: bring commits made inside into the real repositories of this project now."""
 
 from __future__ import annotations
 

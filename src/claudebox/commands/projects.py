@@ -1,4 +1,4 @@
-"""`--instances`: list the projects with state here, and prune those that no longer exist."""
+"""`claudebox projects`: list the projects with state here, and prune those that no longer exist."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
     if not settings.words:
         return _list(entries, as_json=settings.on("json"))
     if settings.words != ("prune",):
-        unknown = " ".join(settings.words)
-        raise ClaudeboxError(f"`--instances` does not know `{unknown}`", hint="`--instances` or `--instances prune`")
+        hint = "`claudebox projects` or `claudebox projects prune`"
+        raise ClaudeboxError(f"`claudebox projects`: unexpected argument `{settings.words[0]}`", hint=hint)
     return _prune([entry for entry in entries if entry.gone], asked=settings.on("yes"))
 
 

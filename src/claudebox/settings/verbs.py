@@ -1,0 +1,205 @@
+"""The table of verbs: one row is one word that may stand first, and does something besides starting a session.
+
+Loaded only for a first word that could be one of them. Help, man page and completions follow from the rows. A new verb
+is a row here and a module with `run(flags, environ)`: its operands are in `flags.words`, its flags in `flags.on(...)`.
+"""
+
+from __future__ import annotations
+
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.records import Value
+from claudebox.settings import parsers
+from claudebox.settings.records import Setting
+from claudebox.settings.table import SETTINGS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Literal
+
+    Group = Literal["Look back", "A running session", "Several agents", "Set up"]
+
+_ROWS = {row.key: row for row in SETTINGS}
+_HELP = _ROWS["help"].replace(flags=("-h", "--help"))
+_YES = _ROWS["yes"].replace(help="do it without asking")
+_JSON = Setting("json", ("--json",), "switch", "Showing", "print JSON")
+_PATCH = Setting("patch", ("--patch",), "switch", "Showing", "include the differences of text files")
+
+
+class Verb(Value):
+    """One row: the word, what may follow it, and what does it."""
+
+    word: str
+    operands: str  # as help shows them: `NAME`, `[NAME]` if it may be missing, `FILE...` for several
+    group: Group
+    help: str  # one line
+    module: str  # its `run(flags, environ)` returns the exit status
+    flags: tuple[Setting, ...] = ()
+    details: str = ""  # what help says besides
+    launches: bool = False  # starts a session: flags and words of a launch may follow the first operand
+    in_project: bool = True  # concerns the project of the current directory
+    strict: bool = False  # a broken file of settings stops it
+    # How long to examine what killed sessions left, before anything else; `self`: the module does so.
+    examines: Literal["briefly", "fully", "self"] = "briefly"
+
+    @property
+    def usage(self) -> str:
+        """Return the verb with its operands."""
+        return f"claudebox {self.word} {self.operands}".rstrip()
+
+    def rows(self, of_launch: Mapping[str, Setting]) -> dict[str, Setting]:
+        """Return the flags that may follow, by name."""
+        own = {flag: row for row in self.flags for flag in row.flags}
+        return {**of_launch, **own} if self.launches else {**own, **dict.fromkeys(_HELP.flags, _HELP)}
+
+    def check_given(self, given: Iterable[str], of_launch: Mapping[str, Setting]) -> None:
+        """Refuse flags before the verb that do not go with it; actions of a launch go with none."""
+        rows = self.rows(of_launch).values()
+        fitting = {row.key for row in rows if not row.runs or row.key in ("exec", "shell", "help")}
+        for key in given:
+            if key not in fitting:
+                flag = _ROWS[key].flags[-1]
+                hint = f"`{self.usage}`; `claudebox -- {self.word}` gives the word to the agent"
+                raise ClaudeboxError(f"`{flag}` and `{self.word}` cannot be combined", hint=hint)
+
+    def check_words(self, words: tuple[str, ...]) -> None:
+        """Refuse operands that are missing or too many."""
+        wanted = self.operands.split()
+        least = sum(not operand.startswith("[") for operand in wanted)
+        if len(words) < least:
+            raise ClaudeboxError(f"`claudebox {self.word}` needs {wanted[len(words)].strip('.')}", hint=self._hint())
+        if len(words) > len(wanted) and not self.operands.endswith(("...", "...]")):
+            raise ClaudeboxError(f"`claudebox {self.word}`: unexpected argument `{words[-1]}`", hint=self._hint())
+
+    def unknown_flag(self, flag: str) -> ClaudeboxError:
+        """Return the error for a flag that this verb does not have."""
+        return ClaudeboxError(f"`claudebox {self.word}` has no flag `{flag}`", hint=self._hint())
+
+    def _hint(self) -> str:
+        return f"`{self.usage}`; `claudebox {self.word} --help` says more"
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "changes", "[SESSION]", "Look back", "show what the last session, or SESSION, changed in the project",
+        "commands.undo", (_PATCH,), examines="self",
+    ),
+    Verb(
+        "undo", "[SESSION]", "Look back",
+        "show the same, ask, and restore the project: files, modes, links, branches, HEAD and index",
+        "commands.undo", (_YES, _PATCH, _ROWS["undo_size"], _ROWS["undo_exclude"]), examines="fully",
+    ),
+    Verb(
+        "sync", "", "Look back", "bring commits made inside into your repository now", "commands.sync",
+        examines="fully",
+    ),
+    Verb(
+        "log", "[all|changes|denied|HOST]...", "Look back", "show the network decisions of the last session here",
+        "commands.log",
+        (_JSON, Setting("follow", ("--follow",), "switch", "Showing", "keep printing new lines")),
+        details="`all`: of every session; `denied` or another verdict, or a part of a host name: only those; "
+        "`changes`: the paths that changed.",
+    ),
+    Verb("denied", "", "Look back", "show what the last session here was denied, and what would permit it",
+         "commands.log", (_JSON,)),
+    Verb("cost", "", "Look back", "show the cost of the model by project and day, from retained logs",
+         "commands.log", (_JSON,)),
+
+    Verb("show", "FILE...", "A running session",
+         "copy files into ~/.claudebox/drop, which every session can read", "commands.show"),
+    Verb(
+        "allow", "DOMAIN...", "A running session", "permit domains in the session of tier `allow` that runs here",
+        "commands.allow", (_YES,), strict=True,
+    ),
+
+    Verb(
+        "new", "NAME", "Several agents", "start an agent in a worktree and on a branch of this name, or resume it",
+        "many.new",
+        (
+            Setting("from", ("--from",), "text", "Agents", "the branch, tag or commit to start from (default: HEAD)",
+                    metavar="BRANCH", parse=parsers.commit),
+            _ROWS["copy"].replace(flags=("--copy",), metavar="PATH"),
+        ),
+        launches=True,
+    ),
+    Verb("sessions", "", "Several agents", "list sessions: state, age, memory, cost, project, last line",
+         "many.sessions", (_JSON,)),
+    Verb("attach", "[NAME]", "Several agents", "show a background session on this terminal; Ctrl+Z leaves it",
+         "many.sessions"),
+    Verb("stop", "NAME", "Several agents", "end a background session, or remove an ended one from the list",
+         "many.sessions"),
+    Verb("finish", "NAME", "Several agents",
+         "show what an agent did, ask, and remove its worktree; the branch stays", "many.finish", (_YES,)),
+    Verb("drop", "NAME", "Several agents",
+         "show what would be lost, ask, and remove an agent's worktree and branch", "many.finish", (_YES,)),
+    Verb(
+        "task", "FILE", "Several agents", "do the task of this JSON file without questions", "many.tasks.run",
+        (
+            Setting("result", ("--result",), "text", "Tasks", "the directory of the result, written atomically when "
+                    "done", metavar="DIR"),
+        ),
+        details="Clones, lets the agent work, and leaves patch, bundle, conversation and receipt in the directory of "
+        "`--result`; the exit status says whether to retry. `claudebox help schema task` prints the format of FILE.",
+        strict=True,
+    ),
+    Verb(
+        "tasks", "[FILES]...", "Several agents", "do the tasks of these files with GNU parallel, or show their results",
+        "many.tasks.batch",
+        (
+            Setting("results", ("--results",), "text", "Tasks", "a directory that gets one result per task; without "
+                    "FILES: show its table", metavar="DIR"),
+            Setting("jobs", ("--jobs",), "text", "Tasks", "how many at once (default: 2)", metavar="COUNT"),
+        ),
+        details="A second run continues an interrupted one.",
+        strict=True,
+    ),
+
+    Verb(
+        "projects", "[prune]", "Set up", "list projects with conversations, or remove (`prune`) those that are gone",
+        "commands.projects", (_YES, _JSON), in_project=False,
+    ),
+    Verb("profiles", "[PROFILE]", "Set up", "list profiles, or show one with its reasons and what it changes",
+         "commands.profiles", in_project=False),
+    Verb(
+        "trust", "[approve|revoke] [PATH]", "Set up",
+        "list approved project files, approve the one here, or revoke one",
+        "commands.profiles", in_project=False,
+    ),
+    Verb("init", "", "Set up", "write ~/.claudebox/config.toml with every setting explained, unless it exists",
+         "commands.profiles", in_project=False),
+    Verb(
+        "demo", "[FLAGS]...", "Set up",
+        "watch a scripted model attack the sandbox and then work in it, offline and with fake secrets",
+        "commands.demo.run", (_YES, _ROWS["network"]), "FLAGS stand after `--`: more flags for the session.",
+        in_project=False,
+    ),
+    Verb("help", "[VERB|schema] [task]", "Set up", "print the help of claudebox or of a verb, or the JSON Schema of "
+         "settings or task files", "commands.usage", in_project=False),
+)  # fmt: skip
+
+
+def find_verb(word: str) -> Verb | None:
+    return next((verb for verb in VERBS if verb.word == word), None)
+
+
+# Flags of 0.2.0 and what replaces them, for one version.
+FORMER = {
+    "--new": "claudebox new NAME", "--finish": "claudebox finish NAME", "--drop": "claudebox drop NAME",
+    "--attach": "claudebox attach", "--sessions": "claudebox sessions", "--stop": "claudebox stop NAME",
+    "--log": "claudebox log", "--follow": "claudebox log --follow", "--usage": "claudebox cost",
+    "--instances": "claudebox projects", "--import": "claudebox sync", "--changes": "claudebox changes",
+    "--patch": "claudebox changes --patch", "--undo": "claudebox undo", "--show": "claudebox show FILE",
+    "--demo": "claudebox demo", "--profiles": "claudebox profiles", "--trust": "claudebox trust",
+    "--init": "claudebox init", "--schema": "claudebox help schema", "--now": "claudebox allow DOMAIN",
+    "--task": "claudebox task FILE --result DIR", "--tasks": "claudebox tasks FILES --results DIR",
+    "--from": "claudebox new NAME --from BRANCH", "--copy": "claudebox new NAME --copy PATH",
+    "--result": "claudebox task FILE --result DIR", "--results": "claudebox tasks FILES --results DIR",
+    "--jobs": "claudebox tasks FILES --jobs COUNT",
+}  # fmt: skip
+
+
+def refuse_former(flag: str) -> None:
+    """Refuse a flag of the version before, and name the new word."""
+    if flag in FORMER:
+        hint = f"after `--` it goes to the agent: `claudebox -- {flag}`"
+        raise ClaudeboxError(f"`{flag}` is now `{FORMER[flag]}`", hint=hint)
