@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import importlib.util
 import inspect
+import json
 import os
 import pwd
 import random
@@ -100,9 +101,13 @@ KINDS = {
     "process": {"upstream"},
 }
 
+# Fixtures that only root can make.
+ROOTS = {"root_box", "world", "daemons", "cluster", "elsewhere", "ubuntu", "mounted", "podman", "own_copy"}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden plans instead of comparing")
+    parser.addoption("--outcomes", metavar="FILE", help="write a line for every phase of every test (scripts/suite.py)")
 
 
 @pytest.fixture
@@ -119,6 +124,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for kind, fixtures in KINDS.items():
             if asked & fixtures:
                 item.add_marker(kind)
+        if asked & ROOTS:
+            item.add_marker("root")
         if not {*KINDS, "slow"} & {mark.name for mark in item.iter_markers()}:
             item.add_marker("pure")
 
@@ -137,11 +144,32 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def pytest_configure() -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what only root can do."""
+    if item.get_closest_marker("root"):
+        need(os.getuid() == 0, "privileges of root")
+
+
+class Outcomes:
+    """Write down how tests end."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        row = {"test": report.nodeid, "outcome": report.outcome, "seconds": report.duration}
+        with open(self.file, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Hear signals that were set to be ignored, as a shell does for whatever it starts with `&`, and `nohup`."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+    outcomes = config.getoption("--outcomes")
+    if outcomes and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Outcomes(outcomes))
 
 
 @pytest.hookimpl(optionalhook=True)

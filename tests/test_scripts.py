@@ -137,10 +137,10 @@ def test_the_matrix_says_what_it_does_and_what_it_lacks(user_box, checkout):
     assert missing.stderr == "matrix: error: there is no Python 3.1 in /usr/bin, of pyenv, or of uv\n"
 
 
+@pytest.mark.root
 def test_a_tree_is_entered_as_a_machine_of_its_own(tmp_path):
     """The tree is this machine's, by binds; the control is a chroot of it, in which no user namespace can be made."""
     # proves HOST-20
-    need(os.getuid() == 0, "privileges of root")
     tree = tmp_path / "machine"
     for name in ("etc", "proc", "sys", "dev", "run", "tmp", "usr", "root"):
         (tree / name).mkdir(parents=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.conftest import KEY, LIBRARIES, Caller, Visit, running
-from tests.conftest import REPOSITORY, need, wait_until
+from tests.conftest import REPOSITORY, wait_until
 
 from claudebox.base import process as base_process
 from claudebox.base.errors import ClaudeboxError
@@ -36,9 +36,9 @@ def asked(sidecar) -> bool:
         return caller.head()[0] == 403
 
 
+@pytest.mark.root
 def test_it_starts_with_nothing_in_its_environment_or_arguments_and_cannot_be_looked_into(ordinary_account):
     # proves A02
-    need(os.getuid() == 0, "root, to look where others cannot")
     with running(1) as sidecar:
         assert asked(sidecar)
         place = Path(f"/proc/{sidecar._process}")
@@ -53,9 +53,9 @@ def test_it_starts_with_nothing_in_its_environment_or_arguments_and_cannot_be_lo
         assert not [name for name in names if "memfd" in name]  # the configuration has been read and is closed
 
 
+@pytest.mark.root
 def test_its_memory_is_closed_to_the_same_user(ordinary_account, checkout):
     """The control is the same process before it protects itself."""
-    need(os.getuid() == 0, "root, to become somebody else")
     look = (
         "import os, sys, time\n"
         f"sys.path[:0] = {[f'{checkout}/src', f'{checkout}/.local/libraries']!r}\n"

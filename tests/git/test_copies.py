@@ -9,6 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
+import pytest
 from tests.conftest import need
 from tests.support.tui import Tui
 
@@ -269,9 +270,9 @@ def test_without_a_repository_there_is_no_worktree(user_box):
     assert copies(user_box) == []
 
 
+@pytest.mark.root
 def test_a_full_disk_leaves_no_half_of_a_copy(user_box, user_repository, tmp_path):
     # proves AGENT-05, H10
-    need(os.getuid() == 0, "right to mount")
     box = user_box
     box.write("large.bin", os.urandom(3 << 20))
     user_repository("add", "-A")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.conftest import is_disarmed, need
+from tests.conftest import is_disarmed
 from tests.git.conftest import until
 from tests.git.test_hostile import MARK, marked
 from tests.git.test_session import make_repository, sh, start
@@ -52,9 +52,9 @@ def test_a_directory_without_rights_hides_no_repository(pair, evil):
         pair.host(f"cd {place}; test -d .git && mv .git/was .git/config || rm .git")
 
 
+@pytest.mark.root
 def test_what_cannot_be_examined_does_not_come_back(pair, evil):
     # proves GIT-03, D10, D11
-    need(os.getuid() == 0, "root, who alone makes a directory of another user: what is their own, claudebox opens")
     pair.agent(NEST.format(place="d/n", evil=evil) + "git add d; git commit -qm gitlink; git switch -qc other")
     os.chown(f"{pair.project}/d/n", 0, 0)
     os.chmod(f"{pair.project}/d/n", 0o711)

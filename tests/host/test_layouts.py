@@ -95,9 +95,9 @@ def test_authorities_are_found_through_links_out_of_etc(box, elsewhere):
     assert "static" not in result.stdout
 
 
+@pytest.mark.root
 def test_settings_with_tokens_below_usr_are_empty_and_no_obstacle(box):
     # proves SAND-02
-    need(os.getuid() == 0, "privileges of root")
     os.makedirs("/usr/local/etc", exist_ok=True)
     account = f"--reuid {box.account.uid} --regid {box.account.gid} --clear-groups"
     mount = (

@@ -8,7 +8,7 @@ import struct
 import subprocess
 
 import pytest
-from tests.conftest import Account, make_box, need
+from tests.conftest import Account, make_box
 
 # Each makes a mount namespace of its own and ends in "$@", started by root; $1 is a directory of the test.
 SILVERBLUE = """
@@ -45,7 +45,6 @@ NO_LOOPBACK = 'exec unshare --net -- "${@:2}"'
 
 def run_there(box, script, *argv):
     """Run a program as the account of a box, on a host that a script makes of this one."""
-    need(os.getuid() == 0, "privileges of root")
     place = box.mkdir(f"{box.base}/there")
     os.chown(place, 0, 0)
     account = ("--reuid", str(box.account.uid), "--regid", str(box.account.gid), "--clear-groups")
@@ -56,6 +55,7 @@ def run_there(box, script, *argv):
     )  # fmt: skip
 
 
+@pytest.mark.root
 def test_programs_of_the_administrator_are_there_where_usr_is_an_image(box):
     # proves HOST-29
     script = "local-tool; touch /usr/local/bin/x 2>&1; ls /var"
@@ -68,6 +68,7 @@ def test_programs_of_the_administrator_are_there_where_usr_is_an_image(box):
     assert rest[-1:] == ["usrlocal"]
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("mount", ["", 'mount -t tmpfs tmpfs "$1/tree"'])
 def test_a_chroot_is_named(box, mount):
     # proves HOST-21
@@ -84,10 +85,10 @@ def test_a_chroot_is_named(box, mount):
         assert "this is a chroot" in result.stderr
 
 
+@pytest.mark.root
 def test_a_user_whose_number_bwrap_cannot_map_is_named(checkout):
     """Whether it can depends on its version; the control asks the very program."""
     # proves HOST-21
-    need(os.getuid() == 0, "privileges of root")
     box = make_box(Account("huge", 4_000_000_000, 4_000_000_000), checkout)
     try:
         control = box.host("bwrap", "--unshare-user", "--ro-bind", "/", "/", "true")
@@ -102,6 +103,7 @@ def test_a_user_whose_number_bwrap_cannot_map_is_named(checkout):
     assert (result.returncode, "user 4000000000" in error, "2147483647" in error) == (125, True, True)
 
 
+@pytest.mark.root
 def test_everything_holds_where_no_terminal_can_be_made(user_box):
     # proves SEC-05, PTY-01
     result = run_there(user_box, FEW_DEVICES, user_box.program, "--verify")
@@ -110,6 +112,7 @@ def test_everything_holds_where_no_terminal_can_be_made(user_box):
     assert ", 0 broken, " in result.stdout
 
 
+@pytest.mark.root
 def test_verify_says_that_the_loopback_network_is_down_and_leaves_nothing(user_box):
     # proves SEC-05
     before = os.listdir(user_box.project)
@@ -129,9 +132,9 @@ LIST = struct.pack("<I", 2) + b"".join(
 )
 
 
+@pytest.mark.root
 def test_a_group_of_the_user_alone_is_the_user(user_box, checkout):
     # proves HOST-30, E05, C18
-    need(os.getuid() == 0, "privileges of root")
     copy = f"{user_box.base}/umask-002"
     for part in ("bin", "src"):
         shutil.copytree(f"{checkout}/{part}", f"{copy}/{part}")

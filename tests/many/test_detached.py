@@ -241,9 +241,9 @@ def test_a_session_in_a_terminal_is_listed_too(user_box, background):
     assert listed(user_box) == []
 
 
+@pytest.mark.root
 def test_two_users_of_one_machine_have_sessions_of_their_own(user_box, checkout):
     # proves AGENT-03, AGENT-04
-    need(os.getuid() == 0, "right to become two users")
     other = make_box(Account("nobody", 65534, 65534), checkout)
     try:
         for box in (user_box, other):

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import need
 
 
 @pytest.fixture
@@ -186,10 +185,10 @@ print(abs(idle) < 0.5, round(time.time() - facts._started({path!r})) in (1, 2))
 """
 
 
+@pytest.mark.root
 def test_a_daemon_that_systemd_starts_is_as_old_as_its_process(nix_box):
     """A configuration that changed after that is not in force, however young or old the socket is."""
     # proves NIXSEC-01, G01
-    need(os.getuid() == 0, "root, who alone can be the first process")
     source = os.path.join(os.path.dirname(os.path.dirname(nix_box.program)), "src")
     directory = nix_box.mkdir(f"{nix_box.base}/activated")
     script = _ACTIVATED.format(source=source, path=f"{directory}/socket")

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.conftest import is_disarmed, need
+from tests.conftest import is_disarmed
 from tests.support import repositories
 from tests.support.sandbox import PYTHON
 
@@ -212,9 +212,9 @@ def test_the_first_session_of_a_project_knows_what_moved_and_what_went(repositor
     assert "not known" not in result.stderr
 
 
+@pytest.mark.root
 def test_what_cannot_be_read_is_said_in_the_last_line(repository):
     # proves REPORT-01, R02, OLD-A8
-    need(os.getuid() == 0, "root, who alone makes a directory of another user: what is their own, claudebox opens")
     closed = Path(repository.box.project, "sub")
     closed.mkdir(mode=0o711)  # of root: the user cannot open it
     result = repository.box.sh("echo y >.envrc")

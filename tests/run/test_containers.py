@@ -149,10 +149,10 @@ def test_check_says_that_it_is_in_a_container(podman):
     assert podman.run(*LEAST, command=("--check", "--network", "none")).returncode == 1
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("what", ["true", "kill -9 -1", "(sleep 100 &) ; true"])
 def test_nothing_dead_is_left_to_a_first_process_that_reaps_nobody(user_box, what):
     # proves HOST-13, E12
-    need(os.getuid() == 0, "privileges of root")
     first = user_box.write(
         f"{user_box.base}/first.py",
         "import os, sys\n"

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import uuid
 
-from tests.conftest import make_box, need
+import pytest
+from tests.conftest import make_box
 from tests.support.sandbox import PYTHON
 
 SHARED = ("/usr/bin/bwrap", "--unshare-user", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
@@ -70,9 +71,9 @@ def test_host_shared_memory_and_message_queues_are_not_shared(box, probe):
     assert not came_back
 
 
+@pytest.mark.root
 def test_groups_of_the_user_open_files_of_the_project_only(checkout, ordinary_account):
     # proves A12
-    need(os.getuid() == 0, "privileges of root")
     group = 4  # adm, which reads logs
     box = make_box(ordinary_account, checkout)
     try:

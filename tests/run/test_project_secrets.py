@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import need
 from tests.support import repositories
 
 MASK = ("--project-secrets", "mask")
@@ -260,9 +259,9 @@ def test_what_cannot_be_searched_stops_the_launch_that_masks(user_box, obstacle)
     assert warned.stdout == "started\n"
 
 
+@pytest.mark.root
 def test_a_directory_of_another_user_is_closed_inside_too(user_box):
     # proves C32
-    need(os.getuid() == 0, "privileges of root")
     os.mkdir(f"{user_box.project}/database", 0o700)
 
     assert user_box.sh("echo started", flags=MASK).stdout == "started\n"

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import need
 from tests.support.sandbox import PYTHON, install
 
 LANDLOCK_RESTRICT_SELF = 446
@@ -208,9 +207,9 @@ def test_a_filter_that_the_kernel_does_not_take_stops_the_launch(box, altered, c
     assert "hint: " in said
 
 
+@pytest.mark.root
 def test_a_kernel_without_user_namespaces_is_explained(box):
     # proves E08
-    need(os.getuid() == 0, "privileges of root")
     # In a user namespace of the test, where everybody keeps their number, the limit of further ones is zero.
     account = f"--reuid {box.account.uid} --regid {box.account.gid} --clear-groups"
     script = 'echo {limit} >/proc/sys/user/max_user_namespaces && exec setpriv {account} -- "$@"'

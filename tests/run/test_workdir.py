@@ -112,10 +112,10 @@ def test_a_link_to_a_project_is_followed_once_and_shown_by_its_real_name(box):
     assert f"{link}," not in result.stderr
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("target", ["home", "home/.ssh", "base"])
 def test_the_same_directory_under_another_name_is_refused(box, target):
     # proves SAND-05, C07, C08
-    need(os.getuid() == 0, "privileges of root")
     box.mkdir(f"{box.home}/.ssh")
     alias = box.mkdir(f"{box.base}-alias")
     source = {"home": box.home, "home/.ssh": f"{box.home}/.ssh", "base": box.base}[target]
