@@ -57,6 +57,18 @@ class Tui:
         """Wait until the screen is as it should be, and return it."""
         return self._wait(condition, "what was expected did not appear", timeout)
 
+    def settled(self, *, during: float = 1.0) -> str:
+        """Wait until nothing has changed on the screen for so many seconds, and return it."""
+        seen: list[str] = []
+
+        def same(screen: str) -> bool:
+            if seen and seen[-1] != screen:
+                seen.clear()
+            seen.append(screen)
+            return len(seen) * _POLL > during
+
+        return self._wait(same, "the screen did not come to rest", 30.0)
+
     def expect_gone(self, text: str, *, timeout: float = 30.0) -> str:
         """Wait until a text has left the screen."""
         return self._wait(lambda screen: text not in screen, f"`{text}` did not go away", timeout)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.conftest import PATIENCE
 from tests.git.conftest import GITCONFIG, until
 
 if TYPE_CHECKING:
@@ -995,11 +996,13 @@ def test_a_racing_link_leads_no_snapshot_away(tmp_path):
     project = str(tmp_path / "project")
     ours = Scan(project, None, None, most=1 << 20).run().entries()["src/f0"].content
     process = subprocess.Popen(("/usr/bin/python3", "-c", SWAP, project), stdout=subprocess.PIPE)
-    seen = set()
+    seen: set[str] = set()
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        for _ in range(30):
+        rounds, limit = 0, time.monotonic() + PATIENCE
+        while rounds < 30 or (seen != {"d", "l"} and time.monotonic() < limit):
+            rounds += 1
             entries = Scan(project, None, None, most=1 << 20).run().entries()
             assert {entry.content for entry in entries.values() if entry.kind == "f"} <= {ours, ""}
             seen |= {entry.kind for path, entry in entries.items() if path == "src"}
