@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.agent.claude import UPSTREAM  # noqa: E402
+from claudebox.agent.claude import API, UPSTREAM  # noqa: E402
 from claudebox.broker.sidecar import BrokerSidecar  # noqa: E402
 from claudebox.network.records import (  # noqa: E402
     ApiConfig,
     Broker,
+    Credential,
     Endpoint,
     Trust,
 )
@@ -236,10 +237,11 @@ def broker(port: int, certificate: str) -> Iterator[tuple[str, int]]:
     config = ApiConfig(
         Endpoint("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port),
         UPSTREAM.placeholder,
-        credentials=(("ANTHROPIC_API_KEY", "the-real-key"),),
+        API,
+        credentials=(Credential("ANTHROPIC_API_KEY", "the-real-key", "x-api-key", ""),),
         trust=Trust(certificate),
     )
-    sidecar = BrokerSidecar(Broker(config, sockets=("model_api",)))
+    sidecar = BrokerSidecar(Broker((config,), sockets=("model_api",)))
     sidecar.listen()
     try:
         sidecar.begin()

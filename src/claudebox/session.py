@@ -174,12 +174,12 @@ def make_plan(
 
 def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = None) -> FetchedValues:
     """Fetch what the user agreed to: values of secrets (by `obtain`), the token for git, packages."""
-    from claudebox.plan.records import ENTRANCE, GIT_TOKEN, PACKAGES, placeholder_key
+    from claudebox.plan.records import ENTRANCE, GIT_TOKEN, MODEL_PLACEHOLDER, PACKAGES, placeholder_key
 
     policy, host, plan = planned.policy, planned.host, planned.plan
     fetched = (*(row.fetched for row in plan.variables), *(row.fetched for row in plan.mounts))
     wanted = {row.key for row in fetched if row is not None}
-    if wanted <= {ENTRANCE}:  # the broker fills it in once it listens
+    if wanted <= {ENTRANCE, MODEL_PLACEHOLDER}:  # the broker fills it in once it listens
         return FetchedValues()
     from claudebox.broker import secrets as broker_secrets
     from claudebox.host import programs

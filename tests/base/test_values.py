@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 from tests.support import hosts
 
+from claudebox.agent.claude import API
 from claudebox.base.errors import DECLINED, FAILED, NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.network.facts import HostProxy
-from claudebox.network.records import ApiConfig, Broker, Endpoint, InjectConfig
+from claudebox.network.records import ApiConfig, Broker, Credential, Endpoint, InjectConfig
 from claudebox.settings.records import SecretRequest
 
 
@@ -103,11 +104,15 @@ def test_a_field_that_holds_a_secret_is_in_no_trace():
 def test_what_the_plan_holds_for_the_broker_is_in_no_trace():
     # proves B13, HOUSE-03
     config = ApiConfig(
-        Endpoint("https", "a.example", 443), "p", (("KEY", "hunter2"),), proxy=HostProxy("p", 1, login="me:hunter2")
+        Endpoint("https", "a.example", 443),
+        "p",
+        API,
+        (Credential("KEY", "hunter2"),),
+        proxy=HostProxy("p", 1, login="me:hunter2"),
     )
     secret = SecretRequest("TOKEN", (("a.example", 443),), "env:TOKEN", "config", value="hunter2")
 
-    assert "hunter2" not in repr(Broker(config, inject=InjectConfig((secret,))))
+    assert "hunter2" not in repr(Broker((config,), inject=InjectConfig((secret,))))
 
 
 def test_an_error_carries_what_happened_what_to_do_and_the_status():

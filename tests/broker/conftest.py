@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from claudebox.agent.claude import UPSTREAM
+from claudebox.agent.claude import API, UPSTREAM
 from claudebox.broker.sidecar import BrokerSidecar
-from claudebox.network.records import ApiConfig, Broker, Endpoint, Trust
+from claudebox.network.records import ApiConfig, Broker, Credential, Endpoint, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,10 +152,11 @@ def running(port: int, certificate: str = "", log: int = -1, **changes: object) 
     config = ApiConfig(
         Endpoint("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port),
         UPSTREAM.placeholder,
-        credentials=(("ANTHROPIC_API_KEY", KEY),),
+        API,
+        credentials=(Credential("ANTHROPIC_API_KEY", KEY, "x-api-key", ""),),
         trust=Trust(certificate),
     ).replace(**changes)
-    sidecar = BrokerSidecar(Broker(config, sockets=("model_api",)))
+    sidecar = BrokerSidecar(Broker((config,), sockets=("model_api",)))
     sidecar.listen()
     try:
         sidecar.begin((("log", log),) if log >= 0 else ())

@@ -15,7 +15,7 @@ from tests.conftest import wait_until
 
 from claudebox.agent.claude import UPSTREAM
 from claudebox.network.facts import HostProxy
-from claudebox.network.records import Endpoint, Trust
+from claudebox.network.records import Credential, Endpoint, Trust
 
 
 def words(content: bytes) -> tuple[str, str]:
@@ -42,17 +42,16 @@ def test_the_placeholder_becomes_the_key_on_the_way_to_the_upstream(upstream, br
 @pytest.mark.parametrize(
     ("held", "sent"),
     [
-        ({"ANTHROPIC_AUTH_TOKEN": "token-1"}, {"authorization": "Bearer token-1"}),
-        ({"CLAUDE_CODE_OAUTH_TOKEN": "token-2"}, {"authorization": "Bearer token-2"}),
+        ((Credential("A", "token-1"),), {"authorization": "Bearer token-1"}),
         (
-            {"ANTHROPIC_AUTH_TOKEN": "token-3", "ANTHROPIC_API_KEY": "key-3"},
+            (Credential("A", "token-3"), Credential("B", "key-3", "x-api-key", "")),
             {"authorization": "Bearer token-3", "x-api-key": "key-3"},
         ),
     ],
 )
 def test_each_kind_of_credential_goes_where_the_client_would_put_it(upstream, broker, held, sent):
     served = upstream(lambda visit: visit.reply())
-    caller = broker(served, credentials=tuple(held.items()))()
+    caller = broker(served, credentials=held)()
 
     caller.say(
         f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nAuthorization: Bearer {UPSTREAM.placeholder}\r\n"

@@ -103,7 +103,7 @@ def test_a_model_without_a_price_counts_as_the_dearest_towards_a_budget():
     meter = Meter(Budget(dollars=1_000_000), lambda _usage: None)
     meter.add(TokenUsage("who-knows", 0, 20_000))
 
-    assert meter.spent == 20_000 * max(prices.PRICES.values())[1] // 1000
+    assert meter.spent == 20_000 * prices.DEAREST["anthropic"][1] // 1000
     assert "is spent" in meter.refusal()
 
 

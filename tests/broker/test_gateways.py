@@ -99,7 +99,7 @@ def test_what_identifies_the_user_to_a_gateway_stays_outside(name, value):
     assert {row.name: row.value for row in made.variables}["ANTHROPIC_AUTH_TOKEN"] == UPSTREAM.placeholder
     texts = "\n".join((*audit.lines(made, None, asking=True), explain.as_json(made), repr(made)))
     assert SECRET not in texts
-    assert json.loads(explain.as_json(made))["broker"]["model_api"]["holds"] == name
+    assert json.loads(explain.as_json(made))["broker"]["models"][0]["holds"] == name
     assert not plan({name: value}).holds_credential  # towards Anthropic's own API it is none
 
 

@@ -29,7 +29,8 @@ def values(result):
 
 def config(result):
     assert result.broker is not None
-    return result.broker.model_api
+    (held,) = result.broker.models
+    return held
 
 
 @pytest.mark.parametrize("name", UPSTREAM.credentials)
@@ -39,7 +40,7 @@ def test_a_credential_of_the_environment_stays_outside_and_its_name_stays(name):
 
     assert values(result)[name] == UPSTREAM.placeholder
     assert values(result)["ANTHROPIC_UNIX_SOCKET"] == UPSTREAM.socket
-    assert config(result).credentials == ((name, KEY),)
+    assert [(row.name, row.value) for row in config(result).credentials] == [(name, KEY)]
     assert KEY not in str(result.variables) + str(result.mounts)
     assert [row.dest for row in result.mounts if row.kind == "socket"] == [UPSTREAM.socket]
 
@@ -58,7 +59,7 @@ def test_a_credential_of_the_environment_stays_outside_and_its_name_stays(name):
 def test_the_broker_holds_what_the_client_would_use_and_nothing_else(environ, held):
     result = made(environ=environ, login=Login("host", "/home/alice/.claude/.credentials.json", usable=True))
 
-    assert dict(config(result).credentials) == held
+    assert {row.name: row.value for row in config(result).credentials} == held
     assert config(result).login == ""
 
 
@@ -178,12 +179,16 @@ def test_no_rendering_shows_what_the_broker_holds():
     assert "--ro-bind-try /tmp/claudebox-broker/model_api /run/claudebox/api.sock" in texts[2]
     assert json.loads(texts[3])["broker"] == {
         "services": ["model_api", "proxy"],
-        "model_api": {
-            "endpoint": "https://api.anthropic.com",
-            "holds": "ANTHROPIC_API_KEY",
-            "through": "proxy:80",
-            "budget": "",
-        },
+        "models": [
+            {
+                "name": "model_api",
+                "endpoint": "https://api.anthropic.com",
+                "holds": "ANTHROPIC_API_KEY",
+                "through": "proxy:80",
+                "budget": "",
+                "address": "",
+            }
+        ],
         "secrets": [],
     }
 

@@ -41,7 +41,7 @@ def rows(plan, keep=lambda row: True, more=()):
 def show(path):
     return Mount(path, "ro-bind", "broken on purpose", path)
 def held(plan):
-    return plan.broker.model_api.login
+    return plan.broker.models[0].login
 def changed(plan, dest, **what):
     return plan.replace(mounts=tuple(r.replace(**what) if r.dest == dest else r for r in plan.mounts))
 def listed(plan, name):

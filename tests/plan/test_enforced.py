@@ -119,9 +119,9 @@ def test_services_that_are_shown_are_those_that_the_broker_gets(plan):
     assert received == dict(plan.broker.services)
     assert document["broker"]["services"] == list(received)
     if "model_api" in received:
-        config = received["model_api"]
-        assert document["broker"]["model_api"]["endpoint"] == str(config.endpoint)
-        assert document["broker"]["model_api"]["through"] == str(config.proxy or "")
+        (config,) = received["model_api"]
+        assert document["broker"]["models"][0]["endpoint"] == str(config.endpoint)
+        assert document["broker"]["models"][0]["through"] == str(config.proxy or "")
     if "proxy" in received:
         config = received["proxy"]
         assert config.reach == {"allow": "listed", "inet": "internet", "full": "everything"}[plan.policy.network]

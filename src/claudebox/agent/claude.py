@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from claudebox.agent.record import AgentKind, ModelService
+from claudebox.agent.record import AgentKind, ModelService, Upstream
 from claudebox.tables.inside import CLIENT_DIRECTORY
 
 _READ_ONLY = ("the client inside is the host's own, read-only", "run it on the host: the next session has the new one")
@@ -16,11 +16,31 @@ _REMOTE = (
 _BACKGROUND = "its sessions in the background would end with the sandbox"
 _MANAGED = "/etc/claude-code"
 
+# What of the API passes: other paths issue credentials or show files and batches of other projects.
+API = Upstream(
+    name="model_api",
+    keys=("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
+    official="https://api.anthropic.com",
+    paths=(
+        ("POST", "/v1/messages"),
+        ("POST", "/v1/messages/count_tokens"),
+        ("GET", "/v1/models"),
+        ("GET", "/v1/models/*"),
+        ("GET", "/api/hello"),
+        ("GET", "/api/claude_code/policy_limits"),
+        ("GET", "/api/claude_code/settings"),
+    ),
+    fields=("sec-fetch-mode", "x-app", "anthropic-*", "x-anthropic-*", "x-claude-*"),
+    queries=("after_id", "before_id", "beta", "limit"),
+    usage="anthropic",
+)
+
 UPSTREAM = ModelService(
     host="api.anthropic.com",
-    official="https://api.anthropic.com",
+    api=API,
+    official=API.official,
     base_url="ANTHROPIC_BASE_URL",
-    credentials=("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
+    credentials=API.keys,
     login_variable="CLAUDE_CODE_OAUTH_TOKEN",
     certificate=("CLAUDE_CODE_CLIENT_CERT", "CLAUDE_CODE_CLIENT_KEY", "CLAUDE_CODE_CLIENT_KEY_PASSPHRASE"),
     headers="ANTHROPIC_CUSTOM_HEADERS",

@@ -66,11 +66,11 @@ def _program(host: Host) -> Iterable[Mount]:
         yield Mount(CLAUDE.program, "ro-bind", "the client", client.path, role="client")
 
 
-def command(policy: Policy, host: Host) -> tuple[str, ...]:
-    """Return the agent's command line."""
+def command(policy: Policy, host: Host, arguments: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the agent's command line, with `arguments` of claudebox's own."""
     brings = host.agent.mcp_servers and policy.words[:1] != (CLAUDE.servers,)
     servers = (f"--mcp-config={CLAUDE.servers_file}",) if brings else ()
-    return (CLAUDE.program, *CLAUDE.always, *servers, *policy.words)
+    return (CLAUDE.program, *CLAUDE.always, *arguments, *servers, *policy.words)
 
 
 def lists_servers(policy: Policy) -> bool:

@@ -25,11 +25,33 @@ class ModelService(Value):
     placeholder: str  # what the agent inside holds instead of a credential
     nowhere: str  # what it takes for the API's address: it cannot be resolved
     first_party: str  # variable: behind the broker is the official API
+    api: Upstream | None = None  # what of it is open
 
     @property
     def brokered(self) -> tuple[str, ...]:
         """Variables that claudebox sets where a broker holds the credential."""
         return (*self.credentials, self.base_url, self.socket_variable)
+
+
+class Upstream(Value):
+    """One API that an agent asks over plain HTTP on loopback, where the broker adds the key."""
+
+    name: str
+    keys: tuple[str, ...]  # variables of the host that hold the key, in the order of preference
+    official: str  # the address that is asked if no other is named
+    base_url: str = ""  # variable of the host: another address
+    header: str = "authorization"
+    prefix: str = "Bearer "
+    env: tuple[tuple[str, str], ...] = ()  # variables inside; templates
+    args: tuple[str, ...] = ()  # templates
+    paths: tuple[tuple[str, str], ...] = ()  # method, path below the address; `*` is one part, or the rest of one
+    fields: tuple[str, ...] = ()  # of the head, that pass besides the usual ones; `x-*` is any rest
+    queries: tuple[str, ...] = ()
+    usage: str = "chat"  # how usage is read and errors are spelled: `anthropic`, `responses`, `chat`, `gemini`
+    files: tuple[str, ...] = ()  # of the agent on the host, that may hold the key: `~/PATH:FIELD.FIELD`
+    headers: tuple[tuple[str, str], ...] = ()  # variables of the host, and fields of the head that they become
+    key_query: str = ""  # the part of the query that some clients send the key in
+    placeholder: str = ""  # how it must begin
 
 
 class AgentKind(Value):
@@ -58,3 +80,14 @@ class AgentKind(Value):
     not_inherited: frozenset[str]  # state, caches and logins in its directory: never brought in
     passed: tuple[tuple[str, str, str], ...]  # variables that pass from the host, as in `tables/environment.py`
     upstream: ModelService
+    upstreams: tuple[Upstream, ...] = ()
+
+    @property
+    def key_variables(self) -> tuple[str, ...]:
+        """Return the variables of the host that hold keys for models."""
+        return (*self.upstream.credentials, *(name for row in self.upstreams for name in row.keys))
+
+    @property
+    def brokered(self) -> tuple[str, ...]:
+        """Return the variables that claudebox sets where a broker holds the credential."""
+        return (*self.upstream.brokered, *(name for row in self.upstreams for name, _ in row.env))

@@ -16,9 +16,9 @@ from claudebox.network.records import pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
-    from claudebox.network.records import ApiConfig
+    from claudebox.network.records import ApiConfig, Credential
 
 
 _PAUSE = 60.0  # seconds before a token that a renewal left in place is renewed again
@@ -32,16 +32,17 @@ class NoCredential(Exception):  # noqa: N818 - becomes a 401 answer
 class FixedCredential:
     """A key or token that never changes."""
 
-    def __init__(self, values: Mapping[str, str]) -> None:
-        encoded = {name: value.encode("ascii", "surrogateescape") for name, value in values.items()}
-        self.secrets = tuple(encoded.values())  # must never come back
-        self._headers = [
-            (b"x-api-key", value) if name == "ANTHROPIC_API_KEY" else (b"authorization", b"Bearer " + value)
-            for name, value in encoded.items()
-        ]
+    def __init__(self, credentials: Iterable[Credential]) -> None:
+        rows = [(row.header.encode(), row.prefix.encode(), _encoded(row.value)) for row in credentials]
+        self.secrets = tuple(value for _, _, value in rows)  # must never come back
+        self._headers = [(name, prefix + value) for name, prefix, value in rows]
 
     async def headers(self) -> list[tuple[bytes, bytes]]:
         return self._headers
+
+
+def _encoded(value: str) -> bytes:
+    return value.encode("ascii", "surrogateescape")
 
 
 class SharedLogin:

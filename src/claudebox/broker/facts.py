@@ -9,12 +9,15 @@ import sys
 from claudebox import build_paths
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import PACKAGE, real_path
+from claudebox.base.syscalls import socket
+from claudebox.tables.inside import MODEL_PORT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.settings.records import Policy, SecretRequest
 
 
+_MOST_PORTS = 1000  # that are tried
 _SYSTEM = ("/usr", "/opt", "/nix/store")  # of the host, read-only inside
 
 
@@ -72,6 +75,23 @@ def _check_place(secret: SecretRequest, *, home: str, visible: tuple[str, ...]) 
                 f"`{secret.origin}`: `{path}` is visible inside, in `{directory}`",
                 hint="keep it elsewhere, for example in your home",
             )
+
+
+def find_free_ports(count: int) -> tuple[int, ...]:
+    """Return ports of this machine's loopback on which nobody listens, the usual ones if possible."""
+    found: list[int] = []
+    for port in range(MODEL_PORT, MODEL_PORT + _MOST_PORTS):
+        trial = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        finally:
+            trial.close()
+        found.append(port)
+        if len(found) == count:
+            break
+    return tuple(found)
 
 
 def find_libraries() -> tuple[str, ...]:

@@ -101,7 +101,10 @@ class Log:
             "input": usage.input, "output": usage.output, "cache_write": usage.cache_write,
             "cache_read": usage.cache_read, "price": usage.price(),
         }  # fmt: skip
-        self._add("answers", {"kind": "usage", "model": usage.model}, amounts, weighty=True)
+        labels: Labels = {"kind": "usage", "model": usage.model}
+        if usage.maker != "anthropic":
+            labels["maker"] = usage.maker
+        self._add("answers", labels, amounts, weighty=True)
 
     def record_opened(self, names: Iterable[str]) -> None:
         """Log which domains the user allowed during the session."""

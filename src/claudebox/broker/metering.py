@@ -48,6 +48,7 @@ class TokenUsage(Value):
     cache_read: int = 0
     tools: int = 0  # what tools of the API cost besides, in millionths of a dollar
     percent: int = 100  # of the usual price, for speed and place
+    maker: str = "anthropic"  # whose dearest model an unknown one counts as
 
     @property
     def tokens(self) -> int:
@@ -58,7 +59,7 @@ class TokenUsage(Value):
         found = max((name for name in prices.PRICES if self.model.startswith(name)), key=len, default="")
         if not found and not unknown:
             return self.tools
-        given, said, read = prices.PRICES[found] if found else max(prices.PRICES.values())
+        given, said, read = prices.PRICES[found] if found else prices.DEAREST[self.maker]
         limit, more_given, more_said = prices.LONG.get(found, (_MOST, 100, 100))
         if self.input + self.cache_write + self.cache_read > limit:
             given, said, read = given * more_given // 100, said * more_said // 100, read * more_given // 100
@@ -76,16 +77,16 @@ LARGEST = TokenUsage(
 class Ticket:
     """A request under way, and what is reserved for it until its response is counted."""
 
-    def __init__(self, most: TokenUsage | None, budget: Budget) -> None:
+    def __init__(self, most: TokenUsage | None, budget: Budget, maker: str) -> None:
         """Reserve the most that it can cost, everything if that is unknown."""
-        self._most = most
+        self._most, self._maker = most, maker
         self.dollars = most.price(unknown=True) if most else budget.dollars
         self.tokens = most.tokens if most else budget.tokens
 
     def owed(self, reported: list[TokenUsage]) -> list[TokenUsage]:
         """Return the most that a response can have cost that broke off after reporting this."""
         if self._most is None:
-            return max(reported, [LARGEST], key=_price)
+            return max(reported, [LARGEST.replace(maker=self._maker)], key=_price)
         if not reported:
             return [self._most]
         first, *others = reported
@@ -113,9 +114,9 @@ class Meter:
             self.spent += usage.price(unknown=True)
             self._record(usage)
 
-    async def begin(self, most: TokenUsage | None) -> Ticket | str:
+    async def begin(self, most: TokenUsage | None, maker: str = "anthropic") -> Ticket | str:
         """Wait until so much can be spent; return a ticket, or the refusal."""
-        ticket = Ticket(most, self._limit)
+        ticket = Ticket(most, self._limit, maker)
         while not (refusal := self.refusal()) and not self._fits(ticket):
             self._freed.clear()
             await self._freed.wait()
@@ -171,12 +172,12 @@ def most_of(body: bytes) -> TokenUsage | None:
         document = json.loads(body, object_pairs_hook=look)
     except (ValueError, RecursionError):
         return None
-    most = _number(document.get("max_tokens")) if isinstance(document, dict) else 0
+    most = number(document.get("max_tokens")) if isinstance(document, dict) else 0
     if not plain or not most or not document.keys() <= _PLAIN:
         return None
     asked = len(body) + _ADDED + images * _IMAGE  # a token has at least one byte; an hour in the cache costs most
     dearest = _percent(document.get("speed"), "anywhere")  # an account may have chosen a country for all
-    return TokenUsage(_model(document), output=most, cache_write=asked, cache_write_long=asked, percent=dearest)
+    return TokenUsage(model_name(document), output=most, cache_write=asked, cache_write_long=asked, percent=dearest)
 
 
 def _is_service(kind: object) -> bool:
@@ -185,7 +186,10 @@ def _is_service(kind: object) -> bool:
 
 
 class UsageFilter:
-    """Passes a body unchanged, and reads the usage that it reports."""
+    """Passes a body unchanged, and reads the usage that it reports: for the Messages API, and a base for others."""
+
+    _mark = b'"usage"'  # in a line that may report
+    asked = 0  # bytes of the request, if its cost may be told by its length
 
     def __init__(self, *, events: bool) -> None:
         self._events = events
@@ -201,6 +205,8 @@ class UsageFilter:
         first = self._usage
         if first.tokens:
             first = first.replace(output=first.output + self._heard // _BYTES)
+        elif self.asked:
+            first = first.replace(input=self.asked // _BYTES, output=self._heard // _BYTES)
         return [one for one in (first, *self._others) if one.tokens]
 
     def feed(self, piece: bytes) -> bytes:
@@ -208,14 +214,21 @@ class UsageFilter:
         if self._events:
             *lines, self._held = self._held.split(b"\n")
             for line in lines:
-                if b'"content_block_delta"' in line:
-                    self._heard += max(_BYTES, len(line) - _EVENT)
-                if b'"usage"' in line and not self._overlong:
-                    self._read(line.removeprefix(b"data:"))
+                self._take_line(line)
                 self._overlong = False
         if len(self._held) > _LONGEST:
             self._held, self._overlong = b"", True
         return piece
+
+    def _take_line(self, line: bytes) -> None:
+        self._hear(line)
+        if self._mark in line and not self._overlong:
+            self._read(line.removeprefix(b"data:"))
+
+    def _hear(self, line: bytes) -> None:
+        """Count text that a line brings."""
+        if b'"content_block_delta"' in line:
+            self._heard += max(_BYTES, len(line) - _EVENT)
 
     def end(self) -> bytes:
         if not self._events and not self._overlong:
@@ -224,20 +237,20 @@ class UsageFilter:
         return b""
 
     def _read(self, text: bytes) -> None:
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError):
-            return
-        if not isinstance(document, dict):
-            return
+        document = parse_document(text)
+        if isinstance(document, dict):
+            self._understand(document)
+
+    def _understand(self, document: dict[str, object]) -> None:
+        """Take the report of an event or a whole answer."""
         kind, message = document.get("type"), document.get("message")
         if kind == "message_start" and isinstance(message, dict):
-            self._take(TokenUsage(_model(message)), message.get("usage"))
+            self._take(TokenUsage(model_name(message)), message.get("usage"))
         elif kind == "message_delta":
             self._take(self._usage, document.get("usage"))
             self._heard = 0
         elif kind == "message" and not self._events:
-            self._take(TokenUsage(_model(document)), document.get("usage"))
+            self._take(TokenUsage(model_name(document)), document.get("usage"))
 
     def _take(self, usage: TokenUsage, said: object) -> None:
         """Merge a report: the whole can omit what later passes of the message read again, and omits other models."""
@@ -247,15 +260,25 @@ class UsageFilter:
             if isinstance(part, dict) and part.get("type") == "message":
                 own = _sum(own, _merged(TokenUsage(), part))
             elif isinstance(part, dict):
-                name = usage.model if part.get("type") == "compaction" and "model" not in part else _model(part)
+                name = usage.model if part.get("type") == "compaction" and "model" not in part else model_name(part)
                 others.append(_merged(TokenUsage(name), part))
         whole = _merged(usage, said)
         self._usage = whole.replace(**{name: max(getattr(whole, name), getattr(own, name)) for name in _SUMMED})
         self._others = max(self._others, others, key=_price)
 
 
-def _model(message: dict[str, object]) -> str:
-    name = message.get("model")
+def parse_document(text: bytes) -> object:
+    """Return a document of JSON, None if it is none."""
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found
+
+
+def model_name(message: dict[str, object], field: str = "model") -> str:
+    """Return the name of a model, if it looks like one."""
+    name = message.get(field)
     plain = isinstance(name, str) and len(name) <= 100 and name.isascii() and name.isprintable()
     return str(name) if plain else ""
 
@@ -278,13 +301,13 @@ def _merged(usage: TokenUsage, said: object) -> TokenUsage:
     """Return the usage merged with a report; the numbers in a stream are totals and never decrease."""
     if not isinstance(said, dict):
         return usage
-    counts = {name: max(getattr(usage, name), _number(said.get(field))) for name, field in _COUNTS.items()}
+    counts = {name: max(getattr(usage, name), number(said.get(field))) for name, field in _COUNTS.items()}
     caches = said.get("cache_creation")
-    long = _number(caches.get("ephemeral_1h_input_tokens")) if isinstance(caches, dict) else 0
+    long = number(caches.get("ephemeral_1h_input_tokens")) if isinstance(caches, dict) else 0
     used = said.get("server_tool_use")
     dearest = max(prices.SERVER_TOOLS.values())
     tools = sum(
-        _number(count) * prices.SERVER_TOOLS.get(name, dearest)
+        number(count) * prices.SERVER_TOOLS.get(name, dearest)
         for name, count in (used.items() if isinstance(used, dict) else ())
     )
     return usage.replace(
@@ -295,5 +318,5 @@ def _merged(usage: TokenUsage, said: object) -> TokenUsage:
     )
 
 
-def _number(value: object) -> int:
+def number(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST else 0

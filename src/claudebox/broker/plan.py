@@ -1,4 +1,4 @@
-"""Policy + Host → the broker of a sandbox: the credential for the model, `[[secrets]]`, and what stands in inside.
+"""Policy + Host → the broker of a sandbox: credentials for models, `[[secrets]]`, and what stands in for them inside.
 
 The client chooses its model and its features by the credential in its environment. So inside it finds the same kind
 of credential as on the host, with a placeholder as its value.
@@ -10,15 +10,25 @@ from claudebox.base.addresses import read_port, split_place
 from claudebox.base.errors import ClaudeboxError
 from claudebox.network import plan as network_plan
 from claudebox.network.facts import find_proxy
-from claudebox.network.records import ApiConfig, Broker, Budget, Endpoint, InjectConfig, Served, Trust
-from claudebox.plan.records import Extras, Mount, Variable
+from claudebox.network.records import (
+    ApiConfig,
+    Broker,
+    Budget,
+    Credential,
+    Endpoint,
+    InjectConfig,
+    Served,
+    Trust,
+)
+from claudebox.plan.records import MODEL_PLACEHOLDER, Extras, Fetched, Mount, Variable
 from claudebox.settings.domains import Permission, parse_domain
+from claudebox.tables.inside import MODEL_PORT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.agent.record import ModelService
+    from claudebox.agent.record import Upstream
     from claudebox.host.records import Host
     from claudebox.network.facts import HostProxy
     from claudebox.plan.records import Plan
@@ -26,6 +36,7 @@ if TYPE_CHECKING:
 
 
 MODEL_API = "model_api"  # the service, and its socket
+PLACEHOLDER = "claudebox-placeholder"  # what an agent holds instead of a key, where only it reaches the broker
 _PORTS = {"http": 80, "https": 443}
 _PATH = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@:")
 _FRAMING = frozenset((
@@ -43,29 +54,92 @@ _ADVICE = (
 def plan(policy: Policy, host: Host, held: str) -> Broker | None:
     """Return the broker of this sandbox, if it needs one; `held` is the credential that stays outside."""
     check_cloud(policy, host)
-    if any(policy.budget) and not held:
+    models = (*([_model_api(held, policy, host)] if held else []), *_models(policy, host))
+    if any(policy.budget) and not models:
+        names = " or ".join(policy.agent.upstream.credentials[1:2] or [row.keys[0] for row in policy.agent.upstreams])
         raise ClaudeboxError(
             "`--budget` and `--tokens` need the broker to hold the credential: it counts what the model costs",
-            hint="set ANTHROPIC_API_KEY or log in on the host, without `--auth passthrough` and `--env` of the key",
+            hint=f"set {names} or log in on the host, without `--auth passthrough` and `--env` of the key",
         )
-    model_api = _model_api(held, policy, host) if held else None
     proxy = network_plan.plan_proxy(policy, host)
     inject = plan_injection(policy, host) if host.secrets.held else None
-    if model_api is None and proxy is None and inject is None:
+    if not models and proxy is None and inject is None:
         return None
     if isinstance(host.secrets.libraries, ClaudeboxError):
         raise host.secrets.libraries
     sockets = (MODEL_API,) if held else ()
     # With secrets the launch waits for it: bwrap needs its certificate.
-    return Broker(model_api, proxy, inject, host.secrets.libraries, sockets, awaited=inject is not None)
+    return Broker(models, proxy, inject, host.secrets.libraries, sockets, awaited=inject is not None)
+
+
+def held_keys(policy: Policy, host: Host) -> tuple[tuple[Upstream, str], ...]:
+    """Return the APIs that are reached by a base URL, each with the variable whose key the broker holds."""
+    if policy.auth != "broker" or policy.command:
+        return ()
+    named = {row.name for row in policy.names if not row.untrusted}
+    named |= {row.name for row in policy.constants if not row.untrusted}
+    found = []
+    for upstream in policy.agent.upstreams:
+        name = next((name for name in upstream.keys if host.environ.get(name)), "")
+        if name and named.isdisjoint(upstream.keys):
+            found.append((upstream, name))
+    return tuple(found)
+
+
+def _ports(policy: Policy, host: Host) -> Iterator[int]:
+    """Yield the ports of the loopback where models are served: inside, or of the host where it is the same."""
+    if policy.tier.shared:
+        yield from host.network.model_ports
+        return
+    taken = {*policy.host_ports, *policy.published}
+    yield from (port for port in range(MODEL_PORT, MODEL_PORT + 100) if port not in taken)
+
+
+def _models(policy: Policy, host: Host) -> Iterator[ApiConfig]:
+    environ, shared = host.environ, policy.tier.shared
+    for (upstream, name), port in zip(held_keys(policy, host), _ports(policy, host), strict=False):
+        endpoint = _endpoint_of(upstream.base_url, upstream.official, policy, host)
+        yield ApiConfig(
+            endpoint,
+            upstream.placeholder if shared else upstream.placeholder + PLACEHOLDER,
+            credentials=(Credential(name, _key(environ, name), upstream.header, upstream.prefix),),
+            headers=tuple((field, environ[name]) for name, field in upstream.headers if environ.get(name)),
+            trust=_trust(host),
+            proxy=_proxy_towards(endpoint, environ),
+            budget=Budget(*policy.budget) if any(policy.budget) else None,
+            api=upstream,
+            port=port,
+            shared=shared,
+        )
+
+
+def _key(environ: dict[str, str], name: str) -> str:
+    """Return a key; refuse one that no header can carry, which could smuggle others."""
+    value = environ[name].strip()
+    if not value.isascii() or not value.isprintable():
+        raise ClaudeboxError(f"`{name}` has characters that no HTTP header can carry")
+    return value
+
+
+def urls(policy: Policy, host: Host) -> dict[str, str]:
+    """Return the addresses inside of the APIs that are reached by a base URL, by their names."""
+    return {model.api.name: _url(model) for model in _models(policy, host)}
+
+
+def _url(model: ApiConfig) -> str:
+    return f"http://127.0.0.1:{model.port}{read_endpoint(model.api.official).prefix}"
 
 
 def _endpoint(policy: Policy, host: Host) -> Endpoint:
-    """Return where the client would send requests; project files cannot change that."""
-    upstream = policy.agent.upstream
-    said = [row.value for row in policy.constants if row.name == upstream.base_url and not row.untrusted]
-    address = (*said, host.environ.get(upstream.base_url, ""))[0] or upstream.official
-    return read_endpoint(address, upstream.base_url)
+    """Return where the client would send requests."""
+    return _endpoint_of(policy.agent.upstream.base_url, policy.agent.upstream.official, policy, host)
+
+
+def _endpoint_of(variable: str, official: str, policy: Policy, host: Host) -> Endpoint:
+    """Return the address that a variable names, else the official one; project files cannot change that."""
+    said = [row.value for row in policy.constants if row.name == variable and not row.untrusted]
+    address = (*said, host.environ.get(variable, ""))[0] or official
+    return read_endpoint(address, variable)
 
 
 def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
@@ -75,22 +149,33 @@ def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
     if held == "ANTHROPIC_AUTH_TOKEN" and environ.get("ANTHROPIC_API_KEY"):
         names.append("ANTHROPIC_API_KEY")  # the client sends both
     renewing = read_endpoint(upstream.token_url)
+    assert upstream.api is not None  # noqa: S101 - there is a credential for it
     return ApiConfig(
         endpoint=endpoint,
+        api=upstream.api,
         placeholder=upstream.placeholder,
-        credentials=tuple((name, environ[name]) for name in names),
+        credentials=tuple(_credential(name, environ[name]) for name in names),
         headers=read_headers(environ.get(upstream.headers, ""), upstream.headers),
         login=host.agent.login.path if held == "login" else "",
         login_owner=host.agent.login.source if held == "login" else "",
-        trust=Trust(
-            environ.get("SSL_CERT_FILE") or (host.system.ca_bundle.real if host.system.ca_bundle is not None else ""),
-            environ.get("SSL_CERT_DIR", ""),
-            environ.get("NODE_EXTRA_CA_CERTS", ""),
-            *(environ.get(name, "") for name in upstream.certificate),
-        ),
+        trust=_trust(host, upstream.certificate),
         proxy=_proxy_towards(endpoint, environ),
         budget=Budget(*policy.budget) if any(policy.budget) else None,
         login_proxy=_proxy_towards(renewing, environ) if held == "login" else None,
+    )
+
+
+def _credential(name: str, value: str) -> Credential:
+    return Credential(name, value, "x-api-key", "") if name == "ANTHROPIC_API_KEY" else Credential(name, value)
+
+
+def _trust(host: Host, certificate: tuple[str, ...] = ()) -> Trust:
+    environ = host.environ
+    return Trust(
+        environ.get("SSL_CERT_FILE") or (host.system.ca_bundle.real if host.system.ca_bundle is not None else ""),
+        environ.get("SSL_CERT_DIR", ""),
+        environ.get("NODE_EXTRA_CA_CERTS", ""),
+        *(environ.get(name, "") for name in certificate),
     )
 
 
@@ -153,26 +238,61 @@ def read_endpoint(address: str, variable: str = "the address") -> Endpoint:
     return Endpoint(scheme, host.lower(), number, f"/{path}" if path else "")
 
 
-def warnings(policy: Policy, host: Host) -> Iterator[str]:
-    """Yield the problem with the host's proxy towards the model, if any."""
-    _, problem = find_proxy(host.environ, _endpoint(policy, host).scheme)
-    if problem:
-        yield problem
+def warnings(policy: Policy, host: Host, held: str) -> Iterator[str]:
+    """Yield the problem with the host's proxy towards the models, if any."""
+    endpoints = [_endpoint(policy, host)] if held else []
+    for endpoint in (*endpoints, *(model.endpoint for model in _models(policy, host))):
+        _, problem = find_proxy(host.environ, endpoint.scheme)
+        if problem:
+            yield problem
 
 
 def provide(policy: Policy, host: Host, held: str) -> Extras:
     """Return the client's socket, placeholders, and advice for the agent."""
-    if not held:
+    models = tuple(_models(policy, host))
+    if not held and not models:
         return Extras()
     reason = "the way to the model; the key is added outside"
-    socket = Mount(policy.agent.upstream.socket, "socket", reason, MODEL_API, role="client")
+    mounts = (Mount(policy.agent.upstream.socket, "socket", reason, MODEL_API, role="client"),) if held else ()
     advice = [_ADVICE]
     if any(policy.budget):
         advice.append(
             f"The model may cost {Budget(*policy.budget)} in this session, subagents included; after that every "
             "request ends with a billing error. Commit what is finished as you go, and start no more than fits."
         )
-    return Extras(mounts=(socket,), variables=tuple(_variables(policy, host, held)), advice=tuple(advice))
+    variables = (*(_variables(policy, host, held) if held else ()), *_model_variables(models))
+    arguments = tuple(word.replace("{url}", _url(model)) for model in models for word in model.api.args)
+    return Extras(mounts=mounts, variables=variables, advice=tuple(advice), arguments=arguments)
+
+
+def _model_variables(models: tuple[ApiConfig, ...]) -> Iterator[Variable]:
+    """Yield what an agent finds instead of keys and addresses; objects of JSON for one variable are merged."""
+    import json
+
+    rows: dict[str, Variable] = {}
+    for model in models:
+        for name, template in model.api.env:
+            text, before = template.replace("{url}", _url(model)), rows.get(name)
+            first, stands, last = text.partition("{placeholder}")
+            secret = Fetched(MODEL_PLACEHOLDER, first + model.placeholder, last) if stands and model.shared else None
+            if before is not None and before.value.startswith("{") and text.startswith("{"):
+                text = json.dumps(_merged(json.loads(before.value), json.loads(text)))
+            value = text.replace("{placeholder}", "" if secret else model.placeholder)
+            reason = (
+                f"stands in for {model.credentials[0].name}, which stays outside" if stands else
+                f"the broker asks {model.endpoint} instead"
+            )  # fmt: skip
+            rows[name] = Variable(name, value, "claudebox", reason, fetched=secret)
+    yield from rows.values()
+
+
+def _merged(one: dict[str, object], other: dict[str, object]) -> dict[str, object]:
+    found = dict(one)
+    for name, value in other.items():
+        before = found.get(name)
+        both = isinstance(before, dict) and isinstance(value, dict)
+        found[name] = _merged(before, value) if both else value  # type: ignore[arg-type]
+    return found
 
 
 def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:
@@ -192,17 +312,19 @@ def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:
 
 def described(plan: Plan) -> Iterator[str]:
     """Yield what the user should know about the broker."""
-    config = plan.broker.model_api if plan.broker is not None else None
-    if config is not None:
+    models = plan.broker.models if plan.broker is not None else ()
+    for config in models:
         through = f", through the proxy of this machine, {config.proxy}" if config.proxy is not None else ""
-        what = _what(config, plan.policy.agent.upstream)
+        what = _what(config, plan)
         yield f"{what} stays outside; a broker adds it to requests to {config.endpoint}{through}"
-        if config.budget is not None:
-            yield f"the model may cost {config.budget} in this session"
+    if models and models[0].budget is not None:
+        yield f"the model may cost {models[0].budget} in this session"
 
 
-def _what(config: ApiConfig, upstream: ModelService) -> str:
-    names = [name for name, _ in config.credentials]
+def _what(config: ApiConfig, plan: Plan) -> str:
+    upstream, names = plan.policy.agent.upstream, [row.name for row in config.credentials]
+    if config.port:
+        return " and ".join(names)
     names += [upstream.headers] if config.headers else []
     names += [upstream.certificate[0]] if config.trust.certificate and not config.credentials else []
     if config.credentials or (names and not config.login):
@@ -214,16 +336,19 @@ def as_document(plan: Plan) -> dict[str, object] | None:
     """Return the broker as JSON, without values."""
     if plan.broker is None:
         return None
-    model_api = plan.broker.model_api
     return {
         "services": [name for name, _ in plan.broker.services],
-        "model_api": model_api
-        and {
-            "endpoint": str(model_api.endpoint),
-            "holds": _what(model_api, plan.policy.agent.upstream),
-            "through": str(model_api.proxy) if model_api.proxy is not None else "",
-            "budget": str(model_api.budget) if model_api.budget is not None else "",
-        },
+        "models": [
+            {
+                "name": model.api.name,
+                "endpoint": str(model.endpoint),
+                "holds": _what(model, plan),
+                "through": str(model.proxy) if model.proxy is not None else "",
+                "budget": str(model.budget) if model.budget is not None else "",
+                "address": _url(model) if model.port else "",
+            }
+            for model in plan.broker.models
+        ],
         "secrets": [
             {"env": row.env, "hosts": [f"{host}:{port}" for host, port in row.hosts], "permit": list(row.permit)}
             for row in (plan.broker.inject.secrets if plan.broker.inject is not None else ())
@@ -232,7 +357,14 @@ def as_document(plan: Plan) -> dict[str, object] | None:
 
 
 def served(policy: Policy, host: Host) -> tuple[Served, ...]:
-    """Return the listeners inside for the hosts of secrets."""
+    """Return the listeners inside for models and for the hosts of secrets."""
+    models = (Served(model.listener, "stream", model.port) for model in _models(policy, host))
+    return (*models, *_served_secrets(policy, host))
+
+
+def _served_secrets(policy: Policy, host: Host) -> tuple[Served, ...]:
+    if not host.secrets.held:
+        return ()
     rows = (*_places(host), *_passages(policy, host))
     return tuple(Served(name, "stream", port, address) for name, (_, port), address in rows)
 

@@ -16,7 +16,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import PACKAGE, is_private
 from claudebox.base.syscalls import socket
 from claudebox.network.records import CONTROL, FAILED, LISTENERS, READY, TOTALS, pack
-from claudebox.plan.records import ENTRANCE
+from claudebox.plan.records import ENTRANCE, MODEL_PLACEHOLDER
 from claudebox.run.sidecars import Sidecar
 
 TYPE_CHECKING = False
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _PREFIX = "claudebox-broker-"
 _ABANDONED = 10.0  # seconds after which the directory of a dead launcher is removed
 _BACKLOG = 512
+_STREAM = socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
 _PATIENCE = 20.0  # seconds for a broker that the launch waits for
 _END_PATIENCE = 2.0  # seconds for its last lines of the log
 _LIMIT = 1 << 16
@@ -106,15 +107,36 @@ class BrokerSidecar(Sidecar):
         self.sockets = {name: f"{self._directory}/{name}" for name in broker.sockets}
         if broker.proxy is not None and broker.proxy.reach == "everything":
             self._open_entrance()
+        if any(model.shared for model in broker.models):
+            self._open_models()
 
     def _open_entrance(self) -> None:
         """Bind a port of the host's loopback, with a password because other users can connect too."""
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        listener = socket.socket(socket.AF_INET, _STREAM)
         listener.bind(("127.0.0.1", 0))
         password = os.urandom(24).hex()
         self.broker = self.broker.replace(proxy=self.broker.proxy and self.broker.proxy.replace(password=password))
         self._listeners["proxy"] = listener
-        self.texts = {ENTRANCE: f"http://claudebox:{password}@127.0.0.1:{listener.getsockname()[1]}"}
+        self.texts = {**self.texts, ENTRANCE: f"http://claudebox:{password}@127.0.0.1:{listener.getsockname()[1]}"}
+
+    def _open_models(self) -> None:
+        """Bind the ports of the host's loopback where models are served, with a placeholder that nobody else knows."""
+        secret = os.urandom(24).hex()
+        models = []
+        for model in self.broker.models:
+            if model.shared:
+                listener = socket.socket(socket.AF_INET, _STREAM)
+                try:
+                    listener.bind(("127.0.0.1", model.port))
+                except OSError as error:
+                    raise ClaudeboxError(
+                        f"port {model.port} of this machine cannot be opened for the model: {error.strerror}",
+                        hint="start again: another one will be chosen",
+                    ) from None
+                self._listeners[model.listener] = listener
+            models.append(model.replace(placeholder=model.placeholder + secret) if model.shared else model)
+        self.broker = self.broker.replace(models=tuple(models))
+        self.texts = {**self.texts, MODEL_PLACEHOLDER: secret}
 
     def listen(self) -> None:
         """Create the sockets, in directories that only the user can enter."""

@@ -200,7 +200,11 @@ def _find_network(
         from claudebox.network import uplink
 
         uplinks = uplink.find_uplinks(path, policy.uplink)
+    model_ports: tuple[int, ...] = ()
+    if policy.tier.shared and policy.agent.upstreams:
+        model_ports = broker_facts.find_free_ports(len(policy.agent.upstreams))
     return Network(
+        model_ports=model_ports,
         company=read_company_facts(environ, home, git.user.rows, system.ca_bundle, workdir),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
         etc_hosts=read_small("/etc/hosts", limit=4 << 20, follow=True) or b"" if policy.tier.shared else b"",

@@ -239,6 +239,7 @@ class Network(Value):
     resolv_conf: bytes = b""
     etc_hosts: bytes = b""  # read in tier `full` only
     uplinks: tuple[Candidate, ...] = ()  # looked for in tier `inet` only
+    model_ports: tuple[int, ...] = ()  # of the loopback, free for the broker; looked for in tier `full` only
 
 
 class HostTools(Value):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 
+from claudebox.agent.record import Upstream
 from claudebox.base.records import Value
 from claudebox.network.facts import HostProxy
 from claudebox.settings.records import SecretRequest
@@ -100,13 +101,24 @@ class Budget(Value):
         return " and ".join(parts)
 
 
-class ApiConfig(Value):
-    """The broker's service for the model API: the credential that it holds, and where it is sent."""
+class Credential(Value):
+    """A key, and how it is sent."""
 
-    _unprinted = ("credentials", "headers")
+    _unprinted = ("value",)
+    name: str  # of the variable that it comes from
+    value: str
+    header: str = "authorization"
+    prefix: str = "Bearer "
+
+
+class ApiConfig(Value):
+    """One model API: the credential that the broker holds, where it is sent, and what passes."""
+
+    _unprinted = ("headers",)
     endpoint: Endpoint
     placeholder: str
-    credentials: tuple[tuple[str, str], ...] = ()  # variable and value; never printed
+    api: Upstream  # what of it is open
+    credentials: tuple[Credential, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()  # for every request; never printed
     login: str = ""  # or the credentials file of a login
     login_owner: str = ""
@@ -114,6 +126,13 @@ class ApiConfig(Value):
     proxy: HostProxy | None = None  # towards the endpoint
     budget: Budget | None = None
     login_proxy: HostProxy | None = None  # towards the server that renews the login
+    port: int = 0  # of the loopback where it is served; 0: a Unix socket
+    shared: bool = False  # that loopback is the host's, where other accounts can ask: the launcher makes a placeholder
+
+    @property
+    def listener(self) -> str:
+        """Return the name of its listener."""
+        return f"model-{self.api.name}" if self.port else self.api.name
 
 
 class AllowedDomain(Value):
@@ -155,7 +174,7 @@ class InjectConfig(Value):
 class Broker(Value):
     """The process that holds credentials; a service that is None is not started."""
 
-    model_api: ApiConfig | None = None
+    models: tuple[ApiConfig, ...] = ()  # they share one budget
     proxy: ProxyConfig | None = None
     inject: InjectConfig | None = None
     libraries: tuple[str, ...] = ()  # directories that it imports from
@@ -163,9 +182,9 @@ class Broker(Value):
     awaited: bool = False  # the sandbox starts only when it is ready
 
     @property
-    def services(self) -> tuple[tuple[str, ApiConfig | ProxyConfig | InjectConfig], ...]:
+    def services(self) -> tuple[tuple[str, tuple[ApiConfig, ...] | ProxyConfig | InjectConfig], ...]:
         """Return the services that are started, with their configuration."""
-        rows = (("model_api", self.model_api), ("proxy", self.proxy), ("inject", self.inject))
+        rows = (("model_api", self.models or None), ("proxy", self.proxy), ("inject", self.inject))
         return tuple((name, config) for name, config in rows if config is not None)
 
 
@@ -177,8 +196,8 @@ CONTROL = "control"  # the name of the socket by which `claudebox allow` adds do
 _TYPES: dict[str, type[Value]] = {
     kind.__name__: kind
     for kind in (
-        AllowedDomain, ApiConfig, Barred, Budget, Endpoint, InjectConfig,
-        OpenedAddress, ProxyConfig, Ranges, Trust, HostProxy, SecretRequest,
+        AllowedDomain, ApiConfig, Barred, Budget, Credential, Endpoint, InjectConfig, OpenedAddress,
+        ProxyConfig, Ranges, Trust, HostProxy, SecretRequest, Upstream,
     )
 }  # fmt: skip
 

@@ -8,6 +8,7 @@ from claudebox.git import plan as git_plan
 from claudebox.host import bubblewrap
 from claudebox.host.records import ancestors
 from claudebox.network import plan as network_plan
+from claudebox.network.records import Link
 from claudebox.plan import bwrap, masking, mount_checks, sandbox_md, seccomp
 from claudebox.plan import environment as plan_environment
 from claudebox.plan import mounts as plan_mounts
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host.records import Host
-    from claudebox.network.records import Broker, Link
+    from claudebox.network.records import Broker
     from claudebox.plan.records import GroupLimits
     from claudebox.settings.records import Policy, SecretRequest
 
@@ -61,7 +62,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         namespaces=_namespaces(policy, host),
         workdir=host.workdir.real,
         start=policy.start or host.workdir.real,
-        command=(*extra.prefix, *_command(policy, host)),
+        command=(*extra.prefix, *_command(policy, host, extra.arguments)),
         gate=bwrap.gate(host, policy.start or host.workdir.real),
         directory=host.instance.directory,
         seccomp=program,
@@ -70,7 +71,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         pin="--bind-fd" in host.bwrap.options,
         disable_userns="--disable-userns" in host.bwrap.options and not policy.allow_userns,
         sizes="--size" in host.bwrap.options,
-        link=_link(policy, host),
+        link=_link(policy, host, broker),
         hostname=host.machine.hostname,
         warnings=(*_warnings(policy, host, held), *extra.warnings),
         notes=(*_notes(policy, host), *limited),
@@ -127,22 +128,24 @@ def _tools(policy: Policy, host: Host) -> Extras:
     return tools.plan_tools(policy, host)
 
 
-def _link(policy: Policy, host: Host) -> Link | None:
+def _link(policy: Policy, host: Host, broker: Broker | None) -> Link | None:
     if policy.tier.shared:
         return None
 
     link = network_plan.plan_link(policy, host)
-    if not host.secrets.held or link is None:
+    if broker is None or not (host.secrets.held or any(model.port for model in broker.models)):
         return link
     from claudebox.broker import plan as broker_plan
 
-    return link.replace(served=(*link.served, *broker_plan.served(policy, host)))
+    served = broker_plan.served(policy, host)
+    return (link or Link()).replace(served=(*(link.served if link else ()), *served)) if served else link
 
 
 def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Extras]:
     cloud = any(name in host.environ for name, *_ in policy.agent.upstream.clouds)
-    needed = (held, policy.tier.listed, host.secrets.held, any(policy.budget), network_plan.has_proxy(host.environ))
-    if not any(needed) and not cloud:
+    keys = any(host.environ.get(name) for row in policy.agent.upstreams for name in row.keys)
+    proxied = network_plan.has_proxy(host.environ)
+    if not any((held, keys, cloud, policy.tier.listed, host.secrets.held, any(policy.budget), proxied)):
         return None, Extras()
     from claudebox.broker import plan as broker_plan
 
@@ -253,10 +256,10 @@ def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
     yield from git_plan.warnings(policy, host)
     model = policy.program == "client" and not policy.command and not held
     of_network = [*network_plan.warnings(policy, host, needed=policy.agent.upstream.host if model else "")]
-    if held:
+    if held or policy.agent.upstreams:
         from claudebox.broker import plan as broker_plan
 
-        of_network += broker_plan.warnings(policy, host)
+        of_network += broker_plan.warnings(policy, host, held)
     yield from dict.fromkeys(of_network)
     yield from plan_protected.warnings(policy, host)
     yield from masking.warnings(policy, host)
@@ -309,7 +312,7 @@ def _namespaces(policy: Policy, host: Host) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _command(policy: Policy, host: Host) -> tuple[str, ...]:
+def _command(policy: Policy, host: Host, arguments: tuple[str, ...]) -> tuple[str, ...]:
     if policy.program == "exec":
         return policy.words
     if policy.program == "shell":
@@ -318,4 +321,4 @@ def _command(policy: Policy, host: Host) -> tuple[str, ...]:
         return (*policy.command, *policy.words)
     if host.agent.client is None:
         raise host.agent.client_problem or ClaudeboxError("`claude` was not found")
-    return agent_plan.command(policy, host)
+    return agent_plan.command(policy, host, arguments)

@@ -32,9 +32,7 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
     rows |= {row.name: row for row in _placeholders(host, rows)}
     fulfilled = {*tables_environment.AUTHORITIES, tables_environment.NPM_AUTHORITIES, *network_plan.PROXY_VARIABLES}
     for request in policy.names:
-        if (
-            request.name in policy.agent.upstream.brokered and request.name in rows
-        ):  # the wish is fulfilled, from outside
+        if request.name in policy.agent.brokered and request.name in rows:  # the wish is fulfilled, from outside
             continue
         fixed = request.name in rows and rows[request.name].origin == "claudebox"
         if fixed and request.name in fulfilled:  # what the user wants by that is there already
@@ -52,7 +50,7 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
                 f"`{constant.origin}`: `{constant.name}` is the only way out in tier `{policy.network}`"
             )
         if (
-            constant.name in policy.agent.upstream.brokered
+            constant.name in policy.agent.brokered
             and constant.name in rows
             and rows[constant.name].origin == "claudebox"
         ):

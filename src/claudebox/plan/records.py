@@ -34,6 +34,7 @@ class Fetched(Value):
 
 PACKAGES, GIT_TOKEN = "packages", "git token"
 ENTRANCE = "entrance"  # the address of the broker's entrance to the proxy of this machine; made by the launcher itself
+MODEL_PLACEHOLDER = "model placeholder"  # what stands for keys of models in tier `full`; made by the launcher itself
 
 
 def placeholder_key(name: str) -> str:
@@ -143,11 +144,12 @@ class Extras(Value):
     nix: NixAccess | None = None
     relay: NixRelay | None = None
     prefix: tuple[str, ...] = ()  # what stands in front of the command
+    arguments: tuple[str, ...] = ()  # of the agent, in front of the user's
 
 
 def join_extras(parts: Sequence[Extras]) -> Extras:
     """Return what several planners add; only one of them plans Nix."""
-    names = ("mounts", "variables", "kept", "warnings", "path", "advice", "prefix")
+    names = ("mounts", "variables", "kept", "warnings", "path", "advice", "prefix", "arguments")
     rows = {name: tuple(row for part in parts for row in getattr(part, name)) for name in names}
     nix = next((part for part in parts if part.nix is not None), Extras())
     return Extras(**rows, packages=any(part.packages for part in parts), nix=nix.nix, relay=nix.relay)
@@ -210,10 +212,10 @@ class Plan(Value):
     @property
     def holds_credential(self) -> bool:
         """Return whether the credential for the model stays outside, with the broker."""
-        return self.broker is not None and self.broker.model_api is not None
+        return self.broker is not None and bool(self.broker.models)
 
     @property
     def budget(self) -> str:
         """Return what the model may cost, for people."""
-        held = self.broker.model_api if self.broker is not None else None
-        return str(held.budget) if held is not None and held.budget is not None else ""
+        budgets = [model.budget for model in self.broker.models] if self.broker is not None else []
+        return str(budgets[0]) if budgets and budgets[0] is not None else ""

@@ -11,6 +11,7 @@ GIT_TOKEN_FILE = "/run/claudebox/git-token"  # noqa: S105 - a path
 # Ports of the sandbox's loopback that the broker answers in tier `allow`.
 PROXY_PORT, REDIRECTED_PORT, NAMES_PORT = 3128, 3129, 53
 RESERVED_PORTS = frozenset((PROXY_PORT, REDIRECTED_PORT, NAMES_PORT))
+MODEL_PORT = 3141  # and those that follow: where the broker answers for models, if not at a socket
 BYTECODE = "PYTHONPYCACHEPREFIX"
 
 

@@ -1,13 +1,14 @@
 """What models cost, in millionths of a US dollar per thousand tokens, and since when that is known.
 
-A model that is not here has no price: its tokens are counted, and towards a budget they count as the dearest here.
+A model that is not here has no price: its tokens are counted, and towards a budget they count as its maker's dearest.
 Prices change; what an invoice says counts. Discounts for batches are not known here.
 """
 
 from __future__ import annotations
 
 # The tables of platform.claude.com, "Pricing" and the overview of each model. Certain are input and output, and what
-# is read from a cache but for the newest models, where it was lowered after they had come out (Sonnet 5.5).
+# is read from a cache but for the newest models, where it was lowered after they had come out (Sonnet 5.5). For OpenAI
+# and Google: the standard prices of openai.com and ai.google.dev, as others quoted them in June 2026.
 AS_OF = "2026-10"
 # The beginning of a model's name: input, output, input that is read from a cache. The longest beginning that fits.
 PRICES: dict[str, tuple[int, int, int]] = {
@@ -29,6 +30,42 @@ PRICES: dict[str, tuple[int, int, int]] = {
     "claude-3-5-haiku": (800, 4_000, 80),
     "claude-3-opus": (15_000, 75_000, 1_500),
     "claude-3-haiku": (250, 1_250, 30),
+    **dict.fromkeys(("gpt-5", "gpt-5.1"), (1_250, 10_000, 125)),
+    **dict.fromkeys(("gpt-5-mini", "gpt-5.1-codex-mini"), (250, 2_000, 25)),
+    "gpt-5-nano": (50, 400, 5),
+    "gpt-5-pro": (15_000, 120_000, 15_000),
+    **dict.fromkeys(("gpt-5.2", "gpt-5.3"), (1_750, 14_000, 175)),
+    "gpt-5.2-pro": (21_000, 168_000, 21_000),
+    "gpt-5.4": (2_500, 15_000, 250),
+    "gpt-5.4-mini": (750, 4_500, 75),
+    "gpt-5.4-nano": (200, 1_250, 20),
+    "gpt-5.5": (5_000, 30_000, 500),
+    **dict.fromkeys(("gpt-5.4-pro", "gpt-5.5-pro"), (30_000, 180_000, 30_000)),
+    "codex-mini": (1_500, 6_000, 375),
+    "gpt-4.1": (2_000, 8_000, 500),
+    "gpt-4.1-mini": (400, 1_600, 100),
+    "gpt-4.1-nano": (100, 400, 25),
+    "gpt-4o": (2_500, 10_000, 1_250),
+    "gpt-4o-mini": (150, 600, 75),
+    "o1": (15_000, 60_000, 7_500),
+    "o1-pro": (150_000, 600_000, 150_000),
+    "o3": (2_000, 8_000, 500),
+    "o3-pro": (20_000, 80_000, 20_000),
+    **dict.fromkeys(("o3-mini", "o4-mini"), (1_100, 4_400, 550)),
+    "gemini-2.0-flash": (100, 400, 25),
+    "gemini-2.5-pro": (1_250, 10_000, 125),
+    "gemini-2.5-flash": (300, 2_500, 30),
+    "gemini-2.5-flash-lite": (100, 400, 10),
+    **dict.fromkeys(("gemini-3-pro", "gemini-3.1-pro"), (2_000, 12_000, 200)),
+    **dict.fromkeys(("gemini-3-flash", "gemini-3.1-flash"), (500, 3_000, 50)),
+    "gemini-3.1-flash-lite": (250, 1_500, 25),
+}
+# What a model that is not here counts as towards a budget, by who makes it: their dearest, but for one that is long
+# superseded (o1-pro).
+DEAREST = {
+    "anthropic": max(row for name, row in PRICES.items() if name.startswith("claude-")),
+    "openai": PRICES["gpt-5.5-pro"],
+    "gemini": PRICES["gemini-3-pro"],
 }
 # Input that is written to a cache, for five minutes and for an hour, in percent of the price of input.
 CACHE_WRITE, CACHE_WRITE_LONG = 125, 200
@@ -43,7 +80,22 @@ USUAL_SPEEDS, USUAL_PLACES = (None, "standard"), (None, "", "global", "not_avail
 LONG: dict[str, tuple[int, int, int]] = {
     "claude-sonnet-4": (200_000, 200, 150),
     "claude-haiku-5-5": (100_000, 500, 500),
+    **dict.fromkeys(("gpt-5.4", "gpt-5.4-pro", "gpt-5.5", "gpt-5.5-pro"), (272_000, 200, 150)),
+    **dict.fromkeys(("gemini-2.5-pro", "gemini-3-pro", "gemini-3.1-pro"), (200_000, 200, 150)),
 }
+# OpenAI's tiers of service, in percent; one that is not here counts as the dearest.
+TIERS = {"": 100, "auto": 100, "default": 100, "flex": 100, "scale": 100, "priority": 250}
+# What models of OpenAI and Google use themselves, in millionths of a dollar each: rather too much than too little.
+HOSTED_TOOLS = {
+    "web_search_call": 25_000, "file_search_call": 2_500, "code_interpreter_call": 30_000,
+    "image_generation_call": 250_000,
+}  # fmt: skip
+SEARCH = 50_000  # of a model that searches in every answer, or of a search by Google
+
+
+def known_maker(name: object) -> str:
+    """Return the maker of a model, as a log names it."""
+    return name if isinstance(name, str) and name in DEAREST else "anthropic"
 
 
 def as_dollars(millionths: int) -> str:

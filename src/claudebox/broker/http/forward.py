@@ -112,22 +112,33 @@ class _Kept:
 
     def __init__(self) -> None:
         self.pieces: list[bytes] | None = []
-        self._size = 0
+        self._size = self._reserved = 0
 
-    def has_room(self, size: int) -> bool:
-        return self.pieces is not None and self._size + size <= _KEPT and _Kept.total + size <= _KEPT_IN_ALL
+    def reserve(self, size: int) -> bool:
+        """Keep room for a whole body; return whether there is any."""
+        if size > _KEPT or _Kept.total + size > _KEPT_IN_ALL:
+            return False
+        self._reserved = size
+        _Kept.total += size
+        return True
 
     def add(self, piece: bytes) -> None:
-        if self.pieces is None or not self.has_room(len(piece)):
+        if self.pieces is None:
+            return
+        within = self._size + len(piece) <= self._reserved
+        if not within and (self._size + len(piece) > _KEPT or _Kept.total + len(piece) > _KEPT_IN_ALL):
             self.drop()
             return
         self.pieces.append(piece)
         self._size += len(piece)
-        _Kept.total += len(piece)
+        if not within:
+            _Kept.total += len(piece)
+            self._reserved += len(piece)
 
     def drop(self) -> None:
-        _Kept.total -= self._size
-        self._size, self.pieces = 0, None
+        _Kept.total -= self._reserved
+        self._size = self._reserved = 0
+        self.pieces = None
 
 
 class Exchange:
@@ -206,7 +217,7 @@ class Exchange:
         self._received = self.framing == "none"
         waits = not self._received and (header(request, b"expect") or b"").lower() == b"100-continue"
         inspected = self.framing == "length" and self.length <= self._rules.wanted(request)
-        if inspected and self._kept.has_room(self.length):
+        if inspected and self._kept.reserve(self.length):
             if waits:
                 self._client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             await self._read_body()
@@ -244,6 +255,16 @@ class Exchange:
             self.up += len(piece)
             self._kept.add(piece)
         self._received, self.content = True, b"".join(self._kept.pieces or ())
+
+    def send_instead(self, content: bytes) -> bool:
+        """Send another body than the one that was inspected; return whether there is room for it."""
+        changed = _Kept()
+        if self.content is None or not changed.reserve(len(content)):
+            return False
+        self._kept.drop()
+        changed.add(content)
+        self._kept, self.content, self.length = changed, content, len(content)
+        return True
 
     async def _ask(self, request: Request) -> tuple[Stream, Response, asyncio.Task[None] | None]:
         """Send the request; return the connection, the response and the task that still sends the body.

@@ -20,6 +20,7 @@ from claudebox.broker.metering import TokenUsage
 from claudebox.many.tasks.task import OVER_BUDGET
 from claudebox.report import receipt
 from claudebox.report.log import find_doubts, read_lines
+from claudebox.tables.prices import known_maker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -226,7 +227,10 @@ def add_usage(result: TaskResult, state: str) -> float:
     """
     logged = [_lines(path) for path in logs(state)]
     lines = [line for rows in logged for line in rows if line.get("kind") == "usage"]
-    counted = [TokenUsage(str(line.get("model", "")), **_numbers(line)) for line in lines]
+    counted = [
+        TokenUsage(str(line.get("model", ""))).replace(maker=known_maker(line.get("maker")), **_numbers(line))
+        for line in lines
+    ]
     prices = [line["price"] if type(line.get("price")) is int else 0 for line in lines]
     for part, name in _TOKENS.items() if lines else ():
         result.tokens[name] = sum(getattr(usage, part) for usage in counted)
