@@ -186,8 +186,7 @@ def _spell(value: object) -> str:
 
 def _sentence(text: str) -> str:
     """Return a text as a line that is kept; different texts stay different."""
-    cleaned = clean(text)
-    return cleaned if cleaned == text else clean(text.replace("\\", "\\\\"))
+    return clean(text.replace("\\", "\\\\"))
 
 
 def _kept(plan: Plan) -> list[str]:
