@@ -122,13 +122,31 @@ def read_settings(
     if approve and not configured and not flags.on("yes") and not layers.look_up("network", flags, environ):
         from claudebox.commands import first_launch
 
-        configured = first_launch.ask_network(home, environ)
+        configured = first_launch.ask_settings(home, environ)
+    elif approve and _may_offer(flags, environ, home):
+        from claudebox.commands import first_launch
+
+        if first_launch.offer_texts(home):
+            flags = flags.replace(reader=None)
     if not configured and not os.path.lexists(".claudebox.toml"):
         return layers.merge(flags, environ), None
     from claudebox.settings import files as settings_files
 
     reader = flags.reader or settings_files.SettingsReader(home)
     return settings_files.apply(flags, environ, reader, workdir=machine.current_directory(), approve=approve), reader
+
+
+def _may_offer(flags: Settings, environ: dict[str, str], home: str) -> bool:
+    """Return whether the user may want texts of ~/.claude inside and was not asked yet; every launch calls this."""
+    from claudebox.host.texts import TEXTS
+    from claudebox.settings import layers
+
+    if flags.on("yes") or flags.on("exec") or flags.on("shell") or flags.reader is None or flags.agent.name != "claude":
+        return False
+    own = flags.reader.own or ()
+    if any(layers.look_up(key, flags, environ, own) for key in ("inherit", "claude_home", "command")):
+        return False
+    return any(os.path.exists(f"{home}/.claude/{name}") for name in TEXTS)
 
 
 def _approve(request: Iterable[str]) -> bool:

@@ -216,13 +216,18 @@ def test_a_signal_during_the_question_starts_nothing(user_box, number):
     assert os.listdir(user_box.project) == []
 
 
-CHOICE = r"Network\? \[1\] "
+CHOICE, WHEN = r"Network\? \[1\] ", r"Ask\? \[1\] "
 
 
-def test_the_first_launch_on_a_terminal_asks_for_the_network_once(user_box, open_tunnel):
+def chosen(box) -> list[str]:
+    """Return what the file of settings says besides its comments."""
+    lines = Path(box.home, ".claudebox/config.toml").read_text().splitlines()
+    return [line for line in lines if line[:1] not in ("#", "")]
+
+
+def test_the_first_launch_on_a_terminal_asks_once(user_box, open_tunnel):
     # proves NET-10
     command = f"{user_box.program} --exec -- true"
-    config = Path(user_box.home, ".claudebox/config.toml")
     with Terminal(user_box, configured=False) as terminal:
         for answer in ("\x04", "\x03"):
             terminal.type(command)
@@ -237,7 +242,9 @@ def test_the_first_launch_on_a_terminal_asks_for_the_network_once(user_box, open
             terminal.press(answer)
         terminal.expect(CHOICE)
         terminal.press("\r")
-        terminal.expect(r'wrote network = "inet" to')
+        terminal.expect(WHEN)
+        terminal.press("\r")
+        terminal.expect(r"wrote your answers to ~/\.claudebox/config\.toml")
         terminal.expect(r"inet \(by ~/\.claudebox/config\.toml:\d+\)")
         terminal.expect(QUESTION)
         terminal.press("n\r")
@@ -247,7 +254,7 @@ def test_the_first_launch_on_a_terminal_asks_for_the_network_once(user_box, open
         assert terminal.raw().count("What may programs inside reach?") == 3
         terminal.press("n\r")
         terminal.prompt()
-    assert [line for line in config.read_text().splitlines() if line[:1] not in ("#", "")] == ['network = "inet"']
+    assert sorted(chosen(user_box)) == ['confirm = "new"', 'network = "inet"']
     assert user_box.claudebox("init").returncode == 125
 
 
@@ -258,6 +265,8 @@ def test_every_answer_makes_a_file_that_works(user_box, answer, tier):
         terminal.type(f"{user_box.program} --exec -- true")
         terminal.expect(r"Network\? \[\d\] ")
         terminal.press(f"{answer}\r")
+        terminal.expect(WHEN)
+        terminal.press("always\r")
         terminal.expect(QUESTION)
         terminal.press("y\r")
         assert terminal.prompt() == 0

@@ -28,7 +28,9 @@ def make(
     wishes = tuple(NameRequest(name, "--env") for name in names)
     policy = Policy("client", ("-p", "hello"), names=wishes).replace(**(changes or {}))
     host = hosts.debian(environ={"HOME": hosts.HOME, **environ}, **(facts or {}))
-    return compose.make_plan(policy, hosts.asking(host, policy))
+    plan = compose.make_plan(policy, hosts.asking(host, policy))
+    assert plan.login.startswith("not logged in: ")
+    return plan.replace(login="")
 
 
 def lines(plan: Plan, before: frozenset[str] | None = None, *, asking: bool = True, quiet: bool = False) -> list[str]:
@@ -61,6 +63,14 @@ def test_four_lines_say_what_matters():
     assert "withheld: GH_TOKEN" in secrets
     assert "ZED" not in secrets
     assert "the first launch in this project" in new
+
+
+def test_nobody_logged_in_is_said():
+    # proves UX-05
+    plan = make().replace(login="not logged in: do something")
+
+    assert "  login    not logged in: do something" in lines(plan)
+    assert lines(plan, approved(plan), asking=False)[0].endswith(" · not logged in")
 
 
 def test_the_tier_comes_with_what_chose_it():

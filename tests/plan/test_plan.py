@@ -30,7 +30,7 @@ def test_a_command_or_a_shell_runs_in_the_very_same_sandbox():
 
     assert command.command == ("make", "-j2")
     assert shell.command == ("/bin/bash", "-l")
-    same = {"command": (), "policy": Policy("exec")}
+    same = {"command": (), "policy": Policy("exec"), "login": ""}
     assert client.replace(**same) == command.replace(**same) == shell.replace(**same)
     assert compose.make_plan(Policy("shell"), hosts.debian(bash=False)).command == ("/bin/sh",)
 

@@ -19,9 +19,18 @@ _POLL = 0.1
 class Tui:
     """An interactive bash in a terminal of its own, as the account of a box, in its project."""
 
-    def __init__(self, box: Box, env: dict[str, str] | None = None, *, columns: int = 100, rows: int = 30) -> None:
+    def __init__(
+        self,
+        box: Box,
+        env: dict[str, str] | None = None,
+        *,
+        columns: int = 100,
+        rows: int = 30,
+        configured: bool = True,
+    ) -> None:
         self.box = box
-        configure(box)
+        if configured:
+            configure(box)
         self._socket = f"{box.mkdir(f'{box.base}/tmux')}/{uuid.uuid4().hex[:8]}"
         self._env = {**(env or {}), "TERM": "xterm-256color", "PS1": f"{SHELL_PROMPT} ", "LANG": "C.UTF-8"}
         self._size = ("-x", str(columns), "-y", str(rows))

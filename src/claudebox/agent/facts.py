@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from claudebox.base.state import Instance
+    from claudebox.host.texts import Texts
     from claudebox.settings.records import Policy
 
 
@@ -52,7 +53,7 @@ class Login(Value):
     """Where the login comes from."""
 
     source: Literal["claudebox", "host", "none"] = "none"
-    path: str = ""  # the file with the tokens, never mounted
+    path: str = ""  # the file with the tokens, never mounted; one that was made inside has no source
     usable: bool = False  # it was read, and there are tokens in it
     traits: tuple[tuple[str, str], ...] = ()  # what else it says, as variables of the client
 
@@ -82,6 +83,7 @@ def find_agent(
         client_problem=problem,
         parts=list_parts(home) if brings else (),
         inherited=inherited,
+        texts=_examine_texts(policy, home),
         mcp_servers=servers,
         managed=find_managed(),
         memory_files=(
@@ -89,6 +91,15 @@ def find_agent(
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
         ),
     )
+
+
+def _examine_texts(policy: Policy, home: str) -> Texts | None:
+    directory = f"{home}/{CLAUDE.directory}"
+    if not policy.inherit and not policy.shared_home:
+        return None
+    from claudebox.host import texts
+
+    return texts.examine(directory, texts.TEXTS if policy.shared_home else (row.name for row in policy.inherit))
 
 
 def find_login(home: str, instance: Instance) -> Login:
@@ -99,7 +110,8 @@ def find_login(home: str, instance: Instance) -> Login:
     host = f"{home}/{CLAUDE.directory}/.credentials.json"
     if os.path.isfile(host):
         return Login("host", host)
-    return Login()
+    inside = f"{instance.own_login}/store/.credentials.json"
+    return Login(path=inside) if os.path.isfile(inside) else Login()
 
 
 def read_login(login: Login) -> Login:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from claudebox.agent.claude import CLAUDE
 from claudebox.base.errors import ClaudeboxError
+from claudebox.host.texts import TEXTS
 from claudebox.plan import environment as plan_environment
 from claudebox.plan.records import Mount, Variable
 from claudebox.tables.secrets import looks_secret
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host.records import Host
-    from claudebox.settings.records import Policy
+    from claudebox.settings.records import NameRequest, Policy
 
 
 # The sandbox is what the first asks for; the second would need a login that stays outside.
@@ -41,8 +42,10 @@ def plan_mounts(policy: Policy, host: Host, held: str) -> Iterable[Mount]:
         yield Mount(f"{CLAUDE.login}/store", "ro-bind", reason, store, role="state")
     else:
         yield Mount(CLAUDE.login, "bind", "for a login made inside", host.instance.own_login, role="state")
-    for name, real in _inherited(policy, host):
+    brought = dict(_inherited(policy, host))
+    for name, real in brought.items():
         yield Mount(f"{home}/{name}", "ro-bind", "yours, from the host's ~/.claude", real, role="client")
+    yield from _text_rows(brought, policy, host)
     for path, real in host.agent.managed:
         yield Mount(path, "ro-bind", "settings that the machine's administrator manages", real, role="client")
     if any(request.name == CLAUDE.servers for request in policy.inherit):
@@ -95,14 +98,96 @@ def mountpoints(policy: Policy, host: Host) -> tuple[tuple[str, bool], ...]:
 def _inherited(policy: Policy, host: Host) -> Iterable[tuple[str, str]]:
     present = {name: real for name, real, _ in host.agent.parts if name not in CLAUDE.not_inherited}
     if policy.shared_home:
-        yield from sorted(present.items())
+        yield from ((name, real) for name, real in sorted(present.items()) if not find_exposed(real, host))
         return
     for request in policy.inherit:
         if request.name == CLAUDE.servers:
             continue
         if request.name not in present:
+            if request.name in TEXTS and not request.origin.startswith("-"):  # an answer for all that will be there
+                continue
             raise ClaudeboxError(f"`{request.origin}`: there is no `{request.name}` in the host's ~/.claude")
-        yield request.name, present[request.name]
+        if exposed := find_exposed(present[request.name], host):
+            raise ClaudeboxError(
+                f"`{request.origin}`: ~/.claude/{request.name} leads to {present[request.name]}, which would expose "
+                f"{exposed}",
+                hint="remove that link",
+            )
+        if not _stays_out(request, host):
+            yield request.name, present[request.name]
+
+
+def _stays_out(request: NameRequest, host: Host) -> bool:
+    """Return whether this is one file with a secret, or more than was looked through and the user did not insist."""
+    texts = host.agent.texts
+    if texts is None:
+        return False
+    insists = request.origin.startswith("-")
+    secret = any(place.rpartition(":")[0] == request.name for place in texts.secret)
+    return secret or (request.name in texts.oversized and not insists)
+
+
+def _text_rows(brought: dict[str, str], policy: Policy, host: Host) -> Iterable[Mount]:
+    """Cover files with a secret, and show what links of the user in these parts lead to."""
+    texts = host.agent.texts
+    if texts is None:
+        return
+    home, asked = f"{host.home}/{CLAUDE.directory}", {request.dest for request in policy.mounts}
+    for place in texts.secret:
+        path = place.rpartition(":")[0]
+        if path.partition("/")[0] in brought and path not in dict(texts.links):
+            yield Mount(f"{home}/{path}", "mask", "it seems to hold a secret", role="masked")
+    for real in dict.fromkeys(real for path, real in texts.links if path.partition("/")[0] in brought):
+        if real not in asked and not find_exposed(real, host) and not f"{real}/".startswith(f"{host.workdir.real}/"):
+            yield Mount(real, "ro-bind", "a link in the host's ~/.claude leads here", real, role="client")
+
+
+def find_exposed(real: str, host: Host) -> str:
+    """Return the hidden place that a part of the agent's directory would show by where its links lead."""
+    own = _real_directory(host)
+    for hidden in host.places.hidden:
+        place = hidden.fact.real
+        inside = real[len(own) + 1 :].partition("/")[0] if place == own and real.startswith(f"{own}/") else ""
+        if inside and inside not in CLAUDE.not_inherited:
+            continue
+        if f"{real}/".startswith(f"{place}/") or f"{place}/".startswith(f"{real}/"):
+            return hidden.fact.path
+    return ""
+
+
+def _real_directory(host: Host) -> str:
+    """Return where the host's own directory of the agent really is."""
+    path = f"{host.home}/{CLAUDE.directory}"
+    return next((row.fact.real for row in host.places.hidden if row.fact.path == path), path)
+
+
+def warnings(host: Host) -> Iterable[str]:
+    """Name what of the user's own texts does not come along, and why."""
+    texts = host.agent.texts
+    if texts is None:
+        return
+    for place in texts.secret:
+        yield f"~/.claude/{place} looks like a secret: the file stays out"
+    for place in texts.oversized:
+        how = "" if "/" in place else f"; `--inherit {place}` brings it all the same"
+        yield f"~/.claude/{place} is more than texts and stays out{how}"
+    for place, real in texts.links:
+        if exposed := find_exposed(real, host):
+            yield f"~/.claude/{place} leads to {real} and stays out: it would expose {exposed}"
+
+
+def describe_missing_login(policy: Policy, host: Host) -> str:
+    """Return how to log in, if the agent would start without any login."""
+    named = {request.name for request in policy.names} | {constant.name for constant in policy.constants}
+    credentials = {*policy.agent.upstream.credentials, *(variable for variable, *_ in policy.agent.upstream.clouds)}
+    settings = policy.shared_home or any(request.name == "settings.json" for request in policy.inherit)
+    if (
+        policy.program != "client" or policy.command or policy.agent is not CLAUDE or settings
+        or host.credential or host.agent.login.known or host.agent.login.path
+        or credentials & named or (policy.words[:1] and policy.words[0] in CLAUDE.subcommands)
+    ):  # fmt: skip
+        return ""
+    return "not logged in: run `claude` outside and `/login` there (it stays outside), or `/login` inside"
 
 
 def plan_variables(host: Host, held: str, words: tuple[str, ...] = ()) -> Iterable[Variable]:

@@ -142,6 +142,18 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
         version = f", version {agent_facts.spell_version(client.version)}" if client.version else ""
         arrow = "" if client.found == client.path else f" -> {client.path}"
         yield Finding("client", "ok", f"{client.found}{arrow}{version}", "\n".join(plan.notes))
+        yield _login(asked)
+
+
+def _login(asked: session.Planned) -> Finding:
+    """Report whether the client will have to log in."""
+    if asked.plan.login:
+        state, _, remedy = asked.plan.login.partition(": ")
+        return Finding("login", "warning", state, remedy)
+    login, credential = asked.host.agent.login, asked.host.credential
+    found = "in this project" if login.path and not login.known else f"of {login.source}" if login.known else ""
+    detail = f"a login {found}" if found and credential in ("", "login") else credential or "named by your settings"
+    return Finding("login", "ok", detail)
 
 
 def _detached(facts: host_records.Host) -> host_records.Host:

@@ -1,4 +1,8 @@
-"""The first launch asks for the network, once, and writes the answer to ~/.claudebox/config.toml."""
+"""The first launch asks what sessions may reach, when to ask and what of ~/.claude comes along, and keeps the answers.
+
+They stand in ~/.claudebox/config.toml, where they can be changed. On a terminal of 80x24 all of it fits on one screen
+with what is shown before the start.
+"""
 
 from __future__ import annotations
 
@@ -8,56 +12,94 @@ from claudebox.base import console
 from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
 from claudebox.commands import profiles
-from claudebox.host import programs
+from claudebox.host import programs, texts
 from claudebox.host.machine import current_directory
 from claudebox.network import uplink
 from claudebox.network.tiers import TIERS
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _OFFERED = sorted((tier for tier in TIERS.values() if tier.question), key=lambda tier: tier.shared)
 _DOMAINS = '["anthropic"]'  # needed to log in inside
+_TIMES = (
+    ("new", "only when something is different (recommended)"),
+    ("always", "before every start"),
+)
 
 
-def ask_network(home: str, environ: dict[str, str]) -> bool:
-    """Ask which network sessions have, and write it down; return False without a terminal."""
+def ask_settings(home: str, environ: dict[str, str]) -> bool:
+    """Ask for settings and write them down; return False without a terminal."""
     candidates = uplink.find_uplinks(programs.search_path(environ, current_directory()))
     works = any(not candidate.problem for candidate in candidates)
     remedy = next((candidate.remedy for candidate in candidates if candidate.remedy), "")
-    default = "inet" if works else "full"
-    question = f"Network? [{_number(default)}] "
-    explained = "\n".join((*_lines(home, default, remedy), question))
-    while True:
-        try:
-            answer = console.ask(explained).decode("ascii", "replace")
-        except ClaudeboxError:
-            return False
-        if not answer:
-            raise KeyboardInterrupt
-        tier = _read(answer.strip().lower() or default)
-        if tier:
-            break
-        explained = question
-    chosen = {"network": f'"{tier}"'}
+    rows = [(tier.name, tier.question + _remark(tier.uplink, "" if works else remedy)) for tier in _OFFERED]
+    try:
+        tier = _choose("What may programs inside reach?", "Network", rows, "inet" if works else "full", tuple(TIERS))
+        confirm = _choose("When does claudebox ask before it starts?", "Ask", _TIMES, "new", ("always", "new", "never"))
+        chosen = {"network": f'"{tier}"', "confirm": f'"{confirm}"', **_ask_texts(home)}
+    except ClaudeboxError:
+        return False
     if TIERS[tier].listed:
         chosen["allow_domain"] = _DOMAINS
-    path = profiles.write_config(home, chosen)
+    profiles.write_config(home, chosen)
     os.close(base_state.open_state(f"{home}/.claudebox", "drop"))  # for `claudebox show` during this session
-    console.note(f'wrote network = "{tier}" to {path}')
+    console.note("wrote your answers to ~/.claudebox/config.toml")
     return True
 
 
-def _lines(home: str, default: str, remedy: str) -> list[str]:
-    lines = [f"What may programs inside reach? Your answer is written to {console.clean(home)}/.claudebox/config.toml."]
-    for number, tier in enumerate(_OFFERED, 1):
-        note = f" ({f'not on this machine yet: {remedy}' if TIERS[default].shared else 'recommended'})"
-        lines.append(f"  {number}  {tier.name:<6} {tier.question}{note if tier.uplink else ''}")
-    return lines
+def _remark(recommended: bool, remedy: str) -> str:  # noqa: FBT001
+    if not recommended:
+        return ""
+    return f" (not on this machine yet: {remedy})" if remedy else " (recommended)"
 
 
-def _number(tier: str) -> int:
-    return 1 + _OFFERED.index(TIERS[tier])
+def _choose(title: str, prompt: str, rows: Sequence[tuple[str, str]], default: str, known: Sequence[str]) -> str:
+    """Ask until the answer is a number, a known word, or nothing for the default."""
+    names = [name for name, _ in rows]
+    wide = max(map(len, names))
+    lines = [title, *(f"  {number}  {name:<{wide}}  {text}" for number, (name, text) in enumerate(rows, 1))]
+    question = f"{prompt}? [{1 + names.index(default)}] "
+    explained = "\n".join((*lines, question))
+    while True:
+        answer = console.ask(explained).decode("ascii", "replace")
+        if not answer:
+            raise KeyboardInterrupt
+        word = answer.strip().lower() or default
+        word = {str(number): name for number, name in enumerate(names, 1)}.get(word, word)
+        if word in known:
+            return word
+        explained = question
 
 
-def _read(answer: str) -> str:
-    """Return the tier of a number or a name."""
-    numbered = {str(number): tier.name for number, tier in enumerate(_OFFERED, 1)}
-    return numbered.get(answer, answer if answer in TIERS else "")
+def _ask_texts(home: str) -> dict[str, str]:
+    """Ask whether the user's own texts come along; nothing without any."""
+    found = texts.find_offered(f"{home}/.claude")
+    if not found:
+        return {}
+    question = f"Bring {_join(found)} of ~/.claude in, read-only? [Y/n] "
+    answer = console.ask(question)
+    if not answer:
+        raise KeyboardInterrupt
+    agreed = answer.strip().lower() in (b"", b"y", b"yes")
+    names = ", ".join(f'"{name}"' for name in texts.TEXTS) if agreed else ""
+    return {"inherit": f"[{names}]"}
+
+
+def _join(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
+def offer_texts(home: str) -> bool:
+    """Ask users whose file says nothing of it yet; return whether the file was changed."""
+    path = f"{home}/.claudebox/config.toml"
+    if os.path.islink(path) or profiles.names_setting(path, "inherit") or not texts.find_offered(f"{home}/.claude"):
+        return False
+    try:
+        chosen = _ask_texts(home)
+    except ClaudeboxError:
+        return False
+    profiles.add_setting(home, "inherit", chosen["inherit"])
+    console.note("wrote your answer to ~/.claudebox/config.toml (`inherit`)")
+    return True

@@ -71,7 +71,7 @@ def describe_absent(directories: Iterable[str], inside: Iterable[str], home: str
     for directory in inside:
         present.update(_entries(directory))
     for directory in directories:
-        names = [name for name in _entries(directory) if name not in present and name != "claude"]
+        names = [name for name in _entries(directory) if name not in present and name not in ("claude", "claudebox")]
         names = [name for name in names if os.access(os.path.join(directory, name), os.X_OK)]
         if not names:
             continue

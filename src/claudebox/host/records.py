@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from claudebox.base.state import Instance
     from claudebox.git.facts import Nested, Repository, UserSettings
     from claudebox.host.machine import ControlGroup
+    from claudebox.host.texts import Texts
     from claudebox.host.tools import Browsers, Devices, Found, ProgramDirectory
     from claudebox.network.facts import CompanyNetwork
     from claudebox.network.uplink import Candidate
@@ -227,6 +228,7 @@ class AgentFacts(Value):
     client_problem: ClaudeboxError | None = None
     parts: tuple[tuple[str, str, bool], ...] = ()  # entries of its directory in the home: name, place, directory?
     inherited: tuple[tuple[str, str], ...] = ()  # what comes along with its settings: kind and name
+    texts: Texts | None = None  # of the user's own that come along
     mcp_servers: bytes = b""  # of the user's own configuration
     managed: tuple[tuple[str, str], ...] = ()  # the administrator's settings, and where they really are
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the user's

@@ -54,11 +54,13 @@ def lines(
             ("writes", _writes(plan)),
             ("network", _network(plan)),
             ("secrets", _secrets(plan)),
+            *([("login", plan.login)] if plan.login else []),
             ("new", news or "nothing since the last launch here"),
         ]
     else:
-        rows = []
-        yield from wrap(f"{_listed(_kept(plan))} · network {plan.policy.network} · {_short(plan)}", "claudebox: ")
+        rows, login = [], ["not logged in"] if plan.login else []
+        parts = (_listed(_kept(plan)), f"network {plan.policy.network}", _short(plan), *login)
+        yield from wrap(" · ".join(parts), "claudebox: ")
     yield from lay_out((paint(f"{label:<8}", "bold"), text) for label, text in rows)
     yield from lay_out((paint("note    ", "bold"), clean(text)) for text in notes if not quiet)
     told = () if settled else (*(() if chosen else (_UNCHOSEN,)), *warnings(plan, quiet=quiet))
@@ -152,7 +154,7 @@ def decided(plan: Plan) -> tuple[str, ...]:
         found.append(f"a token for git at {policy.credential.host}")
     found += [f"login: {row.reason}" for row in _logins(plan)]
     found += [f"Nix {plan.nix.kind}"] if plan.nix is not None else []
-    if policy.program == "client":
+    if policy.program == "client" and (policy.command or policy.agent != Policy.agent):
         found.append(f"agent {' '.join(policy.command) or policy.agent.name}")
     for name in policy._fields:
         value = getattr(policy, name)
@@ -207,11 +209,11 @@ def _writes(plan: Plan) -> str:
 
 
 def _network(plan: Plan) -> str:
-    first, *rest = network_plan.described(plan)
-    tier, _, meaning = first.partition(": ")
-    told = paint(tier, "yellow") if plan.policy.tier.shared else paint(tier, "bold")
+    _, *rest = network_plan.described(plan)
+    tier = plan.policy.tier
+    told = paint(tier.name, "yellow" if tier.shared else "bold")
     nix = (f"Nix: {_nix(plan)}",) if plan.nix is not None else ()
-    return "; ".join((f"{told} ({_origin(plan)}): {clean(meaning)}", *(clean(line) for line in (*rest, *nix))))
+    return "; ".join((f"{told} ({_origin(plan)}): {tier.meaning}", *(clean(line) for line in (*rest, *nix))))
 
 
 def _nix(plan: Plan) -> str:

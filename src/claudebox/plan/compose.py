@@ -79,6 +79,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         path_outside=plan_environment.path_outside(host, variables),
         exposed=masking.find_exposed(host),
         inherited=host.agent.inherited,
+        login=agent_plan.describe_missing_login(policy, host),
         state=(
             host.instance.claude,
             f"{host.instance.login}/store",
@@ -264,6 +265,7 @@ def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
     yield from plan_protected.warnings(policy, host)
     yield from masking.warnings(policy, host)
     yield from masking.socket_warnings(host)
+    yield from agent_plan.warnings(host)
     yield from _secret_warnings(policy, host)
     for request in policy.names:
         if request.name not in host.environ and request.origin.startswith("--"):

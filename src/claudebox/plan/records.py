@@ -194,6 +194,7 @@ class Plan(Value):
     path_outside: tuple[str, ...] = ()  # directories of the host's PATH whose programs are not inside
     exposed: tuple[str, ...] = ()  # files of the project that hold secrets, with lines
     inherited: tuple[tuple[str, str], ...] = ()  # what comes along with settings of the host's client: kind and name
+    login: str = ""  # how to log in, where nobody is
     state: tuple[str, ...] = ()  # directories that the launcher makes before it starts
     sockets_elsewhere: tuple[str, ...] = ()  # of the host, that need not be searched for again
     stubs: tuple[Stub, ...] = ()  # stubs that the launcher makes, and takes away at the end
