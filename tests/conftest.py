@@ -101,6 +101,9 @@ KINDS = {
     "process": {"upstream"},
 }
 
+# What only `scripts/test --all` runs: other releases, whole machines, and root's variant of a test that also runs as an
+# ordinary user, unless the test is marked `accounts`.
+REST = {"new_bwrap", "podman", "cluster", "standin", "nixos", "machine_boxes"}
 # Fixtures that only root can make.
 ROOTS = {"root_box", "world", "daemons", "cluster", "elsewhere", "ubuntu", "mounted", "podman", "own_copy"}
 
@@ -124,6 +127,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for kind, fixtures in KINDS.items():
             if asked & fixtures:
                 item.add_marker(kind)
+        both = "account" in asked and isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        if asked & REST or (both and _is_of_root(item) and not item.get_closest_marker("accounts")):
+            item.add_marker("slow")
         if asked & ROOTS:
             item.add_marker("root")
         if not {*KINDS, "slow"} & {mark.name for mark in item.iter_markers()}:
@@ -148,6 +154,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave out what only root can do."""
     if item.get_closest_marker("root"):
         need(os.getuid() == 0, "privileges of root")
+
+
+def _is_of_root(item: pytest.Function) -> bool:
+    account = item.callspec.params.get("account")
+    return "user" in _accounts() and (account == "root" or getattr(account, "name", "") == "root")
 
 
 class Outcomes:

@@ -8,7 +8,7 @@ import sys
 import pytest
 from tests.conftest import REPOSITORY, need
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 # What bench/launch aims at is stricter. Another worker computes beside this one, so that there is much room here: only
 # a launch that has become several times as slow is noticed.

@@ -60,7 +60,9 @@ def index(place, wheel):
     }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["venv", "user", "pipx", "uv"])
+@pytest.fixture(
+    scope="module", params=["venv", *(pytest.param(name, marks=pytest.mark.slow) for name in ("user", "pipx", "uv"))]
+)
 def installed(request, place, index):
     """Return the command that an installer makes, and where its modules lie."""
     tools = os.path.dirname(sys.executable)

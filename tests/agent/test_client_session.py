@@ -29,6 +29,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.accounts
 def test_the_tui_comes_up_without_a_question_and_does_everything_a_person_wants(box, model, real_client, terminal):
     # proves UX-06, SAND-14, SAND-15, INST-02
     equip(box, real_client)

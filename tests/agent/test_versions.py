@@ -27,6 +27,7 @@ NOT_TRIED_ELSEWHERE = pytest.mark.parametrize(
     "some_client", [name for name in CLIENTS if name != "newest"], indirect=True
 )
 OWN_HOSTS = {"api.anthropic.com", "downloads.claude.ai"}  # what the client asks for besides: its news and plugins
+pytestmark = pytest.mark.slow
 QUESTIONS = ("trust", "Choose the text style", "login method", "WARNING", "custom API key", "Do you want")
 
 

@@ -103,6 +103,7 @@ def search(box, word):
     return bash(f"python3 search.py {word[: len(word) // 2]} {word[len(word) // 2 :]}")
 
 
+@pytest.mark.accounts
 @every_case("name", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"], as_root=1)
 def test_a_whole_session_with_tools_and_the_key_is_nowhere_inside(box, model, real_client, name):
     # proves AUTH-01, I03, SAND-02, A01, A03

@@ -170,6 +170,7 @@ def prepare(box):
         os.chmod(directory, 0o700)
 
 
+@pytest.mark.accounts
 @pytest.mark.parametrize("tier", ["full", "allow", "none", "secretive"])
 def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     # proves SEC-05, E08, SECR-01

@@ -13,6 +13,8 @@ from tests.conftest import wait_until
 from tests.git.test_hostile import MARK
 from tests.git.test_session import make_repository, sh
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 2
 MOST = 400  # directories that git enters
 # Runs inside, as the agent. Everything that it may find there is its own work of earlier sessions.

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import REPOSITORY, need
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 UNPACKED = Path("/var/cache/claudebox-tests/apparmor")
 PROFILES = UNPACKED / "root/etc/apparmor.d"

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Box
 
+pytestmark = pytest.mark.slow
+
 MANY = int(os.environ.get("CLAUDEBOX_TEST_AGENTS", "3"))
 SOON = 2.0  # seconds within which the list is true
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER

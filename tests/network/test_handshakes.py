@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from tests.network.topology import World
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).with_name("servers")
 ADDRESSES = {"openssl": "203.0.113.85", "go": "203.0.113.86", "java": "203.0.113.87"}
 PORTS = (443, 8443)

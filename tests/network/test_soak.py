@@ -16,6 +16,8 @@ from tests.network.test_secrets import certificates, vault  # noqa: F401 - fixtu
 
 from claudebox.report.log import human
 
+pytestmark = pytest.mark.slow
+
 SECONDS = int(os.environ.get("CLAUDEBOX_SOAK", "12"))
 MOST_MEMORY = 256  # MiB: the figure of docs/broker.md
 PLACE = "203.0.113.80"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Account("root", 0, 0)
-VERSIONS = ("2.8", "2.26")
+VERSIONS = (pytest.param("2.8", marks=pytest.mark.slow), "2.26")
 # Where `scripts/setup --test` unpacks them, beside the one that the distribution installs.
 _PLACES = ("/usr/bin", "/var/cache/claudebox-tests/nix-bookworm", "/var/cache/claudebox-tests/nix-trixie")
 

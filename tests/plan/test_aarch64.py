@@ -18,7 +18,7 @@ from tests.support.sandbox import PROBES
 
 from claudebox.plan import seccomp
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 TREE = "/var/cache/claudebox-tests/arm64/root"
 SHARED_NUMBERS = 424  # from here on calls have one number on every architecture

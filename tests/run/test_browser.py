@@ -8,7 +8,10 @@ import struct
 import zlib
 from pathlib import Path
 
+import pytest
 from tests.conftest import need
+
+pytestmark = pytest.mark.slow
 
 PAGE = '<body style="margin:0;background:rgb(12,200,34)"><script>document.title = 6 * 7</script></body>'
 SERVED = """

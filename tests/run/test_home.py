@@ -7,6 +7,8 @@ import os
 import socket
 import uuid
 
+import pytest
+
 from claudebox.tables import paths as tables_paths
 
 CANARY = "canary-41c9"
@@ -182,6 +184,7 @@ def test_accounts_and_names_inside_are_only_those_that_are_needed(box):
     assert not [name for name in host_names if f" {name}\n" in rest]
 
 
+@pytest.mark.accounts
 def test_root_is_empty_but_for_what_the_mount_table_names(box):
     # proves SAND-04, SAND-06, H07
     inside = box.sh("ls -A /; echo; ls -A /dev; echo; ls /sys /boot /var/lib /root/.bashrc 2>&1 | wc -l")

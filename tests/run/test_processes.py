@@ -148,6 +148,7 @@ def test_number_of_processes_is_limited_for_the_sandbox_alone(user_box, altered)
     assert 40 < int(count) < 60
 
 
+@pytest.mark.accounts
 def test_files_made_inside_belong_to_the_user(box):
     # proves H05, SAND-05
     result = box.sh("id -u; touch made; chown 1:1 made")

@@ -68,6 +68,7 @@ def test_a_new_size_of_the_window_reaches_a_program_inside(user_box, kind):
             terminal.expect(rf"{columns} {rows}\n")
 
 
+@pytest.mark.accounts
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("key", "status"), [(CTRL_C, 130), (CTRL_BACKSLASH, 131)])
 def test_ctrl_c_and_ctrl_backslash_end_a_plain_program(box, key, status, kind):

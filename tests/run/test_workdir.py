@@ -26,6 +26,7 @@ def refused(box, directory: str, *, by: str = "") -> None:
     assert by in result.stderr
 
 
+@pytest.mark.accounts
 def test_the_project_is_writable_at_its_own_path(box):
     # proves SAND-05
     box.write("sub/old", "old")

@@ -19,6 +19,8 @@ from tests.conftest import REPOSITORY, need
 from tests.many.fleet.conftest import NODES
 from tests.many.fleet.hosts import EXAMPLES, IMAGE, KEY, LAYER
 
+pytestmark = pytest.mark.slow
+
 SCRATCH = "/var/tmp/claudebox-task-*"
 GO = f"for each in {SCRATCH}/work; do touch $each/go; done"
 
