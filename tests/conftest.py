@@ -127,8 +127,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for kind, fixtures in KINDS.items():
             if asked & fixtures:
                 item.add_marker(kind)
-        both = "account" in asked and isinstance(item, pytest.Function) and hasattr(item, "callspec")
-        if asked & REST or (both and _is_of_root(item) and not item.get_closest_marker("accounts")):
+        if asked & REST or (_is_of_root(item) and not item.get_closest_marker("accounts")):
             item.add_marker("slow")
         if asked & ROOTS:
             item.add_marker("root")
@@ -156,9 +155,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         need(os.getuid() == 0, "privileges of root")
 
 
-def _is_of_root(item: pytest.Function) -> bool:
-    account = item.callspec.params.get("account")
-    return "user" in _accounts() and (account == "root" or getattr(account, "name", "") == "root")
+def _is_of_root(item: pytest.Item) -> bool:
+    """Return whether this is root's variant of a test that runs as an ordinary user as well."""
+    return len(_accounts()) > 1 and hasattr(item, "callspec") and item.callspec.params.get("account") == "root"
 
 
 class Outcomes:
