@@ -43,7 +43,7 @@ complete -c claudebox -l network -x -a 'full inet allow none' -d 'full: the host
 complete -c claudebox -l allow-domain -x -d 'in tier allow, permit this domain (github.com), its subdomains (*.example.org), a port other than 443 and 80 (example.org:8443), or a group (pypi or @pypi): anthropic, github, pypi, npm, crates, go, debian, nix, huggingface, or one of your own; repeatable'
 complete -c claudebox -l allow-address -x -d 'in tier inet, permit this address or network of the LAN or a VPN, with or without a port: 10.1.2.3:443, 10.1.0.0/16, [fd77::50]:22; in tier allow, let listed domains resolve to it; never metadata services or this machine; repeatable'
 complete -c claudebox -l allow-host-port -x -d 'in all tiers but full, permit this TCP port of the host\'s loopback; repeatable'
-complete -c claudebox -l publish -x -d 'in all tiers but full, make this TCP port of the sandbox reachable at the host\'s localhost; repeatable'
+complete -c claudebox -l publish -x -d 'in all tiers but full, show this TCP port of the sandbox at the host\'s localhost, at the same port or another one (8080:3000); repeatable'
 complete -c claudebox -l uplink -x -a 'auto pasta slirp4netns' -d 'the program that connects tier inet: pasta, slirp4netns, or the first that works (auto)'
 complete -c claudebox -l budget -x -d 'maximum cost of the model in this session, in US dollars; further requests fail with a billing error'
 complete -c claudebox -l tokens -x -d 'maximum number of tokens of the model in this session, cached ones included: 200k, 2M'

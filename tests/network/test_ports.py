@@ -139,9 +139,12 @@ def test_relays_end_with_a_launcher_that_is_killed(plain_netbox):
     assert wait_until(lambda: not any(map(processes.alive, found)), 3)
 
 
-def test_a_published_port_that_is_taken_is_told_before_anything_starts(plain_netbox):
-    result = plain_netbox.sh("touch ran", flags=("--network", "none", "--publish", str(PORT)))
+def test_another_port_is_taken_where_one_is_taken_unless_it_was_named(plain_netbox):
+    free = plain_netbox.sh("true", flags=("--network", "none", "--publish", str(PORT)))
+    result = plain_netbox.sh("touch ran", flags=("--network", "none", "--publish", f"{PORT}:3000"))
 
+    assert free.returncode == 0
+    assert f"port {PORT} is taken: port {PORT} of the session is at http://localhost:" in free.stderr
     assert result.returncode == 125
     assert f"port {PORT} of this machine cannot be opened: Address already in use" in result.stderr
     assert not os.path.exists(f"{plain_netbox.project}/ran")
@@ -158,6 +161,7 @@ def test_a_port_that_only_root_may_open_is_told(plain_netbox):
     (("--allow-host-port", "80"), "has no effect with `--network full`"),
     (("--publish", "80"), "has no effect with `--network full`"),
     (("--network", "none", "--publish", "0"), "a port from 1 to 65535, not `0`"),
+    (("--network", "none", "--publish", "3000:"), "`HOST:PORT` with two of them"),
     (("--network", "none", "--publish", "65536"), "a port from 1 to 65535, not `65536`"),
     (("--network", "none", "--allow-host-port", "http"), "a port from 1 to 65535, not `http`"),
     (("--network", "none", "--allow-host-port", "-1"), "a port from 1 to 65535, not `-1`"),
@@ -177,7 +181,7 @@ def test_the_plan_shows_ports_and_rules_with_their_reasons(plain_netbox):
     shown = json.loads(plain_netbox.claudebox("--explain", "--json", *flags, "--exec", "--", "true").stdout)
 
     assert shown["link"]["host_ports"] == [5432]
-    assert shown["link"]["published"] == [3000]
+    assert shown["link"]["published"] == [{"host": 3000, "inside": 3000}]
     assert all(row["reason"] for row in shown["link"]["barred"])
     assert {"192.168.0.0/16", "169.254.0.0/16", "100.64.0.0/10"} <= {row["prefix"] for row in shown["link"]["barred"]}
     inside = plain_netbox.run("cat", "/run/claudebox/SANDBOX.md", flags=flags).stdout

@@ -12,7 +12,7 @@ from claudebox.agent import facts as agent_facts
 from claudebox.base import console
 from claudebox.host.records import SecretFile
 from claudebox.plan import audit, compose
-from claudebox.settings.records import LimitRequest, MountRequest, NameRequest, Policy
+from claudebox.settings.records import LimitRequest, MountRequest, NameRequest, Policy, Published
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,7 +149,7 @@ def test_every_setting_that_differs_is_news():
             assert not audit.is_approved(before, approved(after)), name
 
 
-@pytest.mark.parametrize("change", [{"published": (3000,)}, {"host_ports": (5432,)}])
+@pytest.mark.parametrize("change", [{"published": (Published(3000, 3000),)}, {"host_ports": (5432,)}])
 def test_an_opened_port_is_news(change):
     # proves UX-07
     assert news(make(changes={"network": "none", **change}), approved(make(changes={"network": "none"})))

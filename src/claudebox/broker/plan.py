@@ -91,7 +91,7 @@ def _ports(policy: Policy, host: Host) -> Iterator[int]:
     if policy.tier.shared:
         yield from host.network.model_ports
         return
-    taken = {*policy.host_ports, *policy.published}
+    taken = {*policy.host_ports, *(row.inside for row in policy.published)}
     yield from (port for port in range(MODEL_PORT, MODEL_PORT + 100) if port not in taken)
 
 

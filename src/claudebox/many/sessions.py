@@ -20,6 +20,7 @@ from claudebox.host.machine import current_home
 from claudebox.many.records import Agent, Records, process_start
 from claudebox.many.tmux import Tmux
 from claudebox.many.worktrees import Copies
+from claudebox.network import published
 from claudebox.report import log as report_log
 from claudebox.report.log import human, read_lines, sum_usage
 from claudebox.run.live_sessions import list_sessions
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.many.tmux import Pane
+    from claudebox.network.published import PublishedPort
     from claudebox.settings.layers import Settings
 
 
@@ -159,6 +161,7 @@ class SessionRow:
     how: str = ""  # it ended
     memory: int = 0
     last: str = ""
+    ports: tuple[PublishedPort, ...] = ()
     spent: Spent = field(default_factory=lambda: Spent(sum_usage(())))
 
     def document(self) -> dict[str, Any]:
@@ -176,6 +179,7 @@ class SessionRow:
             "memory": self.memory,
             "usage": self.spent.usage,
             "budget": self.spent.budget,
+            "ports": [{"host": row.host, "inside": row.inside} for row in self.ports],
             "last": self.last,
         }
 
@@ -186,7 +190,10 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
     logs = f"{records.state}/{report_log.DIRECTORY}"
     names = report_log.records(logs)
     sessions = list_sessions(records.state)  # before the records: whoever is listed has written one
-    children = _list_children()
+    children = list_children()
+    ports: dict[int, list[PublishedPort]] = {}
+    for port in published.list_ports(records.state):
+        ports.setdefault(port.launcher, []).append(port)
     rows = []
     agents = records.all()
     for agent, alive in map(records.settle, agents):
@@ -208,6 +215,7 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
                 how="" if alive else describe_end(agent, pane),
                 memory=_measure_memory(agent.pid, children) if alive else 0,
                 last=_find_last_line(tmux.screen(agent.id)) if pane else "",
+                ports=tuple(ports.get(agent.pid, ())) if alive else (),
                 spent=_find_spent(logs, names, agent.pid, agent.created),
             )
         )
@@ -217,7 +225,8 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
         start = process_start(process)
         if start and (process, start) not in known:
             memory, spent = _measure_memory(process, children), _find_spent(logs, names, process, since)
-            rows.append(SessionRow("", "terminal", workdir, since, process, memory=memory, spent=spent))
+            own = tuple(ports.get(process, ()))
+            rows.append(SessionRow("", "terminal", workdir, since, process, memory=memory, spent=spent, ports=own))
     idle = (copy for copy in Copies(os.path.dirname(records.state)).all() if copy.path not in worked_in)
     rows += [SessionRow(copy.name, "copy", copy.source, copy.created, 0) for copy in idle]
     return rows
@@ -237,7 +246,7 @@ def _find_last_line(lines: list[str]) -> str:
     return next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")
 
 
-def _list_children() -> dict[int, list[int]]:
+def list_children() -> dict[int, list[int]]:
     """Return the children of every process."""
     found: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
@@ -293,3 +302,8 @@ def _format(rows: list[SessionRow]) -> Iterator[str]:
     head, *below = console.table((_COLUMNS, *table))
     yield console.paint(head, "bold", descriptor=1)
     yield from below
+    for row in rows:
+        name = row.name or os.path.basename(row.project)
+        yield from (
+            f"{published.address(port, name)}  port {port.inside} of {console.clean(name)}" for port in row.ports
+        )

@@ -50,7 +50,7 @@ def run_holder(link: Link, control: socket.socket, published: list[tuple[int, in
         watch = AddressWatch(link) if link.program else None  # while bwrap is still at work
         payload = int(control.recv(32))
         target = os.pidfd_open(payload)
-        _join(payload, target)
+        join(payload, target)
         process.end_with(parent)  # joining a user namespace may have made the kernel forget
         if watch is not None:
             watch.install()
@@ -91,7 +91,7 @@ def run_holder(link: Link, control: socket.socket, published: list[tuple[int, in
         control.send(REFUSED + "\n".join(watch.refused()).encode())
 
 
-def _join(payload: int, target: int) -> None:
+def join(payload: int, target: int) -> None:
     """Enter the network of the sandbox, by the user namespace that owns it; that is not always the payload's (F20)."""
     network = os.open(f"/proc/{payload}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     if select.select([target], [], [], 0)[0]:

@@ -146,7 +146,7 @@ def plan_proxy(policy: Policy, host: Host) -> ProxyConfig | None:
 
 def _entrance(policy: Policy) -> Served:
     """Return the listener inside that leads to the host's proxy, on a port that the user has not given away."""
-    taken = (*policy.host_ports, *policy.published)
+    taken = (*policy.host_ports, *(row.inside for row in policy.published))
     return _PROXY.replace(port=next(port for port in (_PROXY.port, *_OTHER_PROXY_PORTS) if port not in taken))
 
 
@@ -253,8 +253,8 @@ def described(plan: Plan) -> Iterator[str]:
     if link is not None and link.host_ports:
         yield f"reachable inside: localhost of this machine, port {', '.join(map(str, link.host_ports))}"
     if link is not None and link.published:
-        ports = ", ".join(map(str, link.published))
-        yield f"reachable from this machine: port {ports} of the sandbox, at localhost"
+        ports = ", ".join(f"{row.inside} of the sandbox at localhost:{row.host}" for row in link.published)
+        yield f"reachable from this machine: port {ports}"
 
 
 def opened(plan: Plan) -> Iterator[str]:
@@ -293,7 +293,7 @@ def as_document(plan: Plan) -> dict[str, object] | None:
         "open6": ranges.open6,
         "opened": [{"prefix": row.prefix, "port": row.port, "origin": row.origin} for row in ranges.opened],
         "host_ports": link.host_ports,
-        "published": link.published,
+        "published": [{"host": row.host, "inside": row.inside} for row in link.published],
         "served": [{"name": row.name, "address": row.address, "port": row.port} for row in link.served],
         "domains": [{"name": row.name, "origin": row.origin} for row in (proxy.domains if proxy is not None else ())],
         "through": str(proxy.proxy) if proxy is not None and proxy.proxy is not None else "",

@@ -7,7 +7,7 @@ import marshal
 from claudebox.agent.record import Upstream
 from claudebox.base.records import Value
 from claudebox.network.facts import HostProxy
-from claudebox.settings.records import SecretRequest
+from claudebox.settings.records import Published, SecretRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Link(Value):
     forwarder: str = ""  # the DNS server inside
     ranges: Ranges = Ranges()  # closed by the netns holder
     host_ports: tuple[int, ...] = ()  # of the host's loopback, reachable inside
-    published: tuple[int, ...] = ()  # of the sandbox's loopback, reachable on the host's
+    published: tuple[Published, ...] = ()  # of the sandbox's loopback, reachable on the host's
     served: tuple[Served, ...] = ()  # at the sandbox's loopback, answered by the broker
     redirect: str = ""  # the name of the one to which connections of programs without a proxy are redirected
 

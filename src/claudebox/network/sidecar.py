@@ -14,7 +14,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing
 from claudebox.base.records import Value
 from claudebox.base.syscalls import signal, socket
-from claudebox.network import netns, uplink
+from claudebox.network import netns, published, uplink
 from claudebox.run.sidecars import Sidecar
 
 TYPE_CHECKING = False
@@ -33,10 +33,15 @@ _HINT = "run `claudebox --check`; or try the other program with `--uplink`"
 class NetworkSidecar(Sidecar):
     """The processes of ours that connect one sandbox."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, state: str) -> None:
         """Open the published ports of the host, so that a clash shows before anything starts."""
-        self._link = link
-        self._published = [(listener, port) for port in link.published for listener in _listen(port)]
+        self._link, self._state = link, state
+        self._published: list[tuple[socket.socket, int]] = []
+        self._ports: list[tuple[int, int]] = []  # of the host and of the sandbox
+        for row in link.published:
+            port, listeners = published.listen(row)
+            self._published += [(listener, row.inside) for listener in listeners]
+            self._ports.append((port, row.inside))
         self._control: socket.socket | None = None
         self._children: list[int] = []
         self._holder = self._uplink = 0
@@ -44,6 +49,7 @@ class NetworkSidecar(Sidecar):
         self._log = -1
         self._lifeline = self._stderr = -1
         self._served: list[tuple[str, int]] = []
+        self._records: list[int] = []
 
     def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start the netns holder, which prepares while bwrap builds the sandbox."""
@@ -75,8 +81,18 @@ class NetworkSidecar(Sidecar):
             self._start(ipv6=word.endswith(b" 6"))
         self._tell(netns.ATTACHED)
         self._receive(netns.BARRED)
+        self._publish()
         if self._uplink and _ended(self._uplink):
             raise self._broken("ended at once")
+
+    def _publish(self) -> None:
+        """Record the ports of the host, and name those that are not the wanted ones."""
+        for (port, inside), wanted in zip(self._ports, self._link.published, strict=True):
+            self._records.append(published.record(self._state, port, inside, os.getpid()))
+            if port != wanted.host:
+                from claudebox.base import console
+
+                console.note(f"port {wanted.host} is taken: port {inside} of the session is at http://localhost:{port}")
 
     def _drop_redirected(self) -> None:
         """Close the listeners that need redirected connections, so that programs fail at once there."""
@@ -222,6 +238,8 @@ class NetworkSidecar(Sidecar):
             listener.close()
         if self._control is not None:
             self._control.close()
+        for descriptor, (port, _) in zip(self._records, self._ports, strict=False):
+            published.forget(self._state, port, descriptor)
         for descriptor in (self._lifeline, self._stderr):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -249,17 +267,6 @@ class NetworkSidecar(Sidecar):
 
 def _ended(child: int) -> bool:
     return process.poll(child) is not None
-
-
-def _listen(port: int) -> list[socket.socket]:
-    try:
-        return netns.listen_on_loopback(port)
-    except PermissionError:
-        problem, hint = f"you may not open port {port} on this machine", "use a port from 1024 on"
-    except OSError as error:
-        problem = f"port {port} of this machine cannot be opened: {error.strerror}"
-        hint = f"see who has it with `ss -ltnp 'sport = :{port}'`"
-    raise ClaudeboxError(f"`--publish {port}`: {problem}", hint=hint)
 
 
 def _private_directory() -> str:

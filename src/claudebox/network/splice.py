@@ -38,10 +38,10 @@ _SPLICE = 1 | 2  # move, do not block
 _LINGER = (1).to_bytes(4, "little") + bytes(4)
 
 
-def serve(listeners: list[tuple[int, int]]) -> None:
-    """Relay these listeners, each to a port of our own loopback, until we are killed."""
+def serve(listeners: list[tuple[int, int]], until: int = -1) -> None:
+    """Relay these listeners, each to a port of our own loopback, until we are killed or `until` becomes readable."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    _Relay(listeners).run()
+    _Relay(listeners).run(until)
 
 
 class Way:
@@ -247,11 +247,15 @@ class _Relay:
         self._most = _room()
         self._listening = False
 
-    def run(self) -> None:
+    def run(self, until: int) -> None:
+        if until >= 0:
+            self._poll.register(until, select.EPOLLIN)
         while True:
             self._listen(self._count < self._most)
             events = self._poll.poll(0 if self._carrier.unfinished else -1)
             for number, _ in events:
+                if number == until:
+                    return
                 if number in self._listeners:
                     self._accept(number)
                 elif number in self._calls:

@@ -53,7 +53,7 @@ _TIERS = (  # the widest first: a project file may move down, and asks before it
         "You reach these domains and nothing else: {domains} (without a port: 443 and 80). HTTP_PROXY and HTTPS_PROXY "
         "are set; where the kernel allows it, programs that ignore them reach the same names. Everything else is "
         "refused at once, with the reason. That is intended and cannot be changed from inside; if you need another "
-        "domain, say which: the user can permit it with `claudebox --allow-domain NAME`.\n"
+        "domain, say which: the user can permit it at once with `claudebox allow NAME`.\n"
         "Inside, names resolve to addresses in 198.18.0.0/15. Do not write such addresses into files.",
         listed=True,
         question="only domains that you name in the file, besides the model",

@@ -95,5 +95,14 @@ def _network(policy: Policy) -> Iterator[str]:
             )
     for port in policy.host_ports:
         yield f"Port {port} at 127.0.0.1 and ::1 is the host's: a service that the user opened for you."
-    for port in policy.published:
-        yield f"A server that you start on port {port} of 127.0.0.1 can be seen by the user at localhost:{port}."
+    for row in policy.published:
+        yield (
+            f"A server that you start on port {row.inside} of 127.0.0.1 can be seen by the user at "
+            f"localhost:{row.host}, or the next free port."
+        )
+    if not policy.tier.shared:
+        other = "another" if policy.published else "a"
+        yield (
+            f"The user cannot see {other} server that you start until they run `claudebox publish PORT` in this "
+            "project, on their side, while you run: ask for that, with the port."
+        )

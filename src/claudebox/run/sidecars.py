@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +61,7 @@ def make_sidecars(plan: Plan) -> tuple[Sidecar, ...]:
     if plan.link is not None:
         from claudebox.network.sidecar import NetworkSidecar
 
-        network = NetworkSidecar(plan.link)
+        network = NetworkSidecar(plan.link, os.path.dirname(os.path.dirname(plan.directory)))
         handed = network.hand_over
         found.append(network)
     if plan.broker is not None:

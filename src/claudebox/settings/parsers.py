@@ -6,7 +6,7 @@ import os
 
 from claudebox.base.addresses import read_port
 from claudebox.base.errors import ClaudeboxError
-from claudebox.settings.records import Constant, GitCredential, MountRequest, NameRequest
+from claudebox.settings.records import Constant, GitCredential, MountRequest, NameRequest, Published
 from claudebox.tables import paths as tables_paths
 from claudebox.tables.environment import MADE
 
@@ -288,6 +288,15 @@ def port(given: SettingValue) -> int:
     if not read_port(given.value):
         raise _unexpected(given, "a port from 1 to 65535")
     return int(given.value)
+
+
+def published(given: SettingValue) -> Published:
+    """Return the ports of `3000` or `8080:3000`: the host's, then the sandbox's."""
+    host, fixed, inside = given.value.rpartition(":")
+    if not read_port(inside) or (fixed and not read_port(host)):
+        expected = "a port from 1 to 65535"
+        raise _unexpected(given, f"{expected}, or `HOST:PORT` with two of them" if fixed else expected)
+    return Published(int(host or inside), int(inside), bool(fixed))
 
 
 def _quantity(units: Mapping[str, int], digits: int, expected: str) -> Callable[[SettingValue], int]:

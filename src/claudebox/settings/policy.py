@@ -137,14 +137,16 @@ def _undo(asked: dict[str, Any], program: Program) -> UndoRequest | None:
 def _check_network(settings: Settings, policy: Policy) -> None:
     """Refuse flags without effect in this tier; addresses and domains in files are for other tiers."""
     tier = policy.tier
-    for given in (*settings.all("allow_host_port"), *settings.all("publish")):
+    opened = [(given, parsers.port(given)) for given in settings.all("allow_host_port")]
+    opened += [(given, parsers.published(given).inside) for given in settings.all("publish")]
+    for given, port in opened:
         if tier.shared:
             hint = "remove it, or choose `--network inet`, `allow` or `none`"
             raise _no_effect(given, tier, "host and sandbox share all ports", hint)
-        if tier.listed and int(given.value) in RESERVED_PORTS:
-            raise parsers.refusal(given, f"port {given.value} inside is claudebox's own in tier `{tier.name}`")
+        if tier.listed and port in RESERVED_PORTS:
+            raise parsers.refusal(given, f"port {port} inside is claudebox's own in tier `{tier.name}`")
     for port in policy.host_ports:
-        if port in policy.published:
+        if any(port == row.inside for row in policy.published):
             problem = f"port {port} cannot be both the host's and the sandbox's"
             raise ClaudeboxError(problem, hint="publish another port")
     for given in settings.all("allow_address"):

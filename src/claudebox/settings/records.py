@@ -100,6 +100,17 @@ class AddressRequest(Value):
     untrusted: bool = False
 
 
+class Published(Value):
+    """A port of the sandbox that the host reaches at a port of its own."""
+
+    host: int
+    inside: int
+    fixed: bool = False  # that port of the host and no other
+
+    def __str__(self) -> str:
+        return f"{self.inside}" if self.host == self.inside else f"{self.host}:{self.inside}"
+
+
 class Constant(Value):
     """A variable with a value that a user wrote down."""
 
@@ -179,7 +190,7 @@ class Policy(Value):
     network_origin: str = "default"
     uplink: str = "auto"
     host_ports: tuple[int, ...] = ()
-    published: tuple[int, ...] = ()
+    published: tuple[Published, ...] = ()
     domains: tuple[NameRequest, ...] = ()
     addresses: tuple[AddressRequest, ...] = ()
     names: tuple[NameRequest, ...] = ()

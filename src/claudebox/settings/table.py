@@ -283,8 +283,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "publish", ("--publish",), "list", "Restrictions",
-        "in all tiers but `full`, make this TCP port of the sandbox reachable at the host's localhost; repeatable",
-        metavar="PORT", in_files="project", field="published", parse=parsers.port,
+        "in all tiers but `full`, show this TCP port of the sandbox at the host's localhost, at the same port "
+        "or another one (`8080:3000`); repeatable",
+        metavar="[HOST:]PORT", in_files="project", field="published", parse=parsers.published,
     ),
     Setting(
         "uplink", ("--uplink",), "choice", "Restrictions",

@@ -113,6 +113,15 @@ VERBS: tuple[Verb, ...] = (
     ),
 
     Verb(
+        "publish", "[AGENT] [[HOST:]PORT]...", "A running session",
+        "open ports of the session that runs here, or of AGENT, at localhost; without PORT: list them",
+        "commands.publish",
+        (Setting("off", ("--off",), "switch", "Showing", "close these ports again, or all that were opened so"),),
+        details="Where the port of this machine is taken, the next free one is used, unless HOST names it. Everything "
+        "is closed when the session ends.",
+    ),
+
+    Verb(
         "new", "NAME", "Several agents", "start an agent in a worktree and on a branch of this name, or resume it",
         "many.new",
         (

@@ -1,0 +1,102 @@
+"""`claudebox publish`: open ports of a running session at the host's localhost, or list those that are open."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from claudebox.base import console
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import Closing
+from claudebox.host.machine import current_directory, current_home
+from claudebox.many import sessions
+from claudebox.many.records import Records
+from claudebox.network import published
+from claudebox.run.live_sessions import list_sessions
+from claudebox.settings import parsers
+from claudebox.settings.layers import SettingValue
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.network.published import PublishedPort
+    from claudebox.settings.layers import Settings
+
+
+def run(flags: Settings, environ: dict[str, str]) -> int:
+    """Publish ports of the session here, or of the one that is named first."""
+    state = f"{current_home(environ)}/.claudebox"
+    names = [word for word in flags.words if not word.replace(":", "").isdigit()]
+    ports = [word for word in flags.words if word not in names]
+    if len(names) > 1:
+        raise ClaudeboxError(f"`{names[1]}` is not a port", hint="`claudebox publish [AGENT] [HOST:]PORT...`")
+    wanted = [parsers.published(SettingValue(word, "claudebox publish")) for word in ports]
+    launcher, name = _find_session(state, names[0] if names else "")
+    open_now = [row for row in published.list_ports(state) if row.launcher == launcher]
+    if flags.on("off"):
+        _close(state, [row for row in open_now if not ports or row.inside in {one.inside for one in wanted}])
+        return 0
+    if not wanted:
+        for row in open_now:
+            console.write([describe(row, name)], descriptor=1)
+        if not open_now:
+            console.note("no port of this session is published: `claudebox publish 3000`")
+        return 0
+    inner = _find_inner(launcher)
+    for one in wanted:
+        known = next((row for row in open_now if row.inside == one.inside), None)
+        if known is None or one.fixed:
+            port = published.start_relay(state, one, launcher, inner)
+            known = published.PublishedPort(port, one.inside, launcher, 0)
+        console.write([describe(known, name)], descriptor=1)
+    return 0
+
+
+def describe(row: PublishedPort, name: str) -> str:
+    return f"{published.address(row, name)}  port {row.inside} of the session, until it ends"
+
+
+def _find_session(state: str, name: str) -> tuple[int, str]:
+    """Return the launcher of a session, and what it is called."""
+    workdir, records = current_directory(), Records(state)
+    alive = {agent.pid: agent.name for agent in records.all() if agent.alive}
+    if name:
+        agent = records.find(name, workdir)
+        if not agent.alive:
+            raise ClaudeboxError(f"`{name}` does not run", hint="`claudebox sessions` lists what does")
+        return agent.pid, agent.name
+    here = [(since, process) for process, project, since in list_sessions(state) if project == workdir]
+    if not here:
+        raise ClaudeboxError(
+            f"no session runs in `{workdir}`", hint="`claudebox sessions` lists them; `claudebox publish AGENT PORT`"
+        )
+    process = max(here)[1]
+    return process, alive.get(process, os.path.basename(workdir))
+
+
+def _find_inner(launcher: int) -> int:
+    """Return the outermost process in the network of a session's sandbox."""
+    own = os.stat(f"/proc/{launcher}/ns/net").st_ino
+    children, waiting = sessions.list_children(), [launcher]
+    for process in waiting:  # grows meanwhile
+        try:
+            if os.stat(f"/proc/{process}/ns/net").st_ino != own:
+                return process
+        except OSError:  # it has ended, or is none of ours
+            continue
+        waiting += sorted(children.get(process, ()))
+    raise ClaudeboxError(
+        "this session shares the network of this machine (tier `full`)",
+        hint="its ports are at localhost already; the tiers `inet`, `allow` and `none` have ports of their own",
+    )
+
+
+def _close(state: str, rows: list[PublishedPort]) -> None:
+    if not rows:
+        raise ClaudeboxError("no such port of this session is published")
+    for row in rows:
+        if row.relay == row.launcher:
+            raise ClaudeboxError(f"port {row.inside} was published at the start, and is open until the session ends")
+        with Closing(os.pidfd_open(row.relay)) as relay:
+            if row in published.list_ports(state):  # still that process
+                signal.pidfd_send_signal(relay, signal.SIGTERM)
+        console.note(f"closed http://localhost:{row.host}")
