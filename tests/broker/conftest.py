@@ -17,6 +17,7 @@ import pytest
 from claudebox.agent.claude import API, UPSTREAM
 from claudebox.broker.sidecar import BrokerSidecar
 from claudebox.network.records import ApiConfig, Broker, Credential, Endpoint, Trust
+from claudebox.plan.records import MODEL_PLACEHOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -258,3 +259,64 @@ class Caller:
             return self.channel.recv(1) == b""
         except ConnectionResetError:
             return True
+
+
+# Models that are reached by a base URL.
+
+
+MODEL_KEY = "sk-proj-R3alKey0123456789abcdefghijklm"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as trial:
+        return int(trial.getsockname()[1])
+
+
+class Web(Caller):
+    """A connection to a port of the loopback."""
+
+    def __init__(self, port: int) -> None:
+        self.channel = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.rest = b""
+
+    def post(
+        self, path: str, token: str, body: bytes = b"{}", *, header: str = "authorization", more: str = ""
+    ) -> None:
+        prefix = "Bearer " if header == "authorization" else ""
+        given = f"{header}: {prefix}{token}\r\n" if token else ""
+        head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{given}{more}content-length: {len(body)}\r\n\r\n"
+        self.say(head.encode() + body)
+
+
+@pytest.fixture
+def models(upstream, tmp_path):
+    """Return a function that serves APIs of one TLS upstream: `models(handler, OPENAI)` → (upstream, ports, token)."""
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    sidecars = []
+
+    def start(handler, *apis, key=MODEL_KEY, **changes):
+        served = upstream(handler, secure=True)
+        configs = tuple(
+            ApiConfig(
+                Endpoint("https", "localhost", served.port, "/gate/v1"),
+                api.placeholder,
+                api,
+                credentials=(Credential(api.keys[0], key, api.header, api.prefix),),
+                trust=Trust(served.certificate),
+                port=free_port(),
+                shared=True,
+            ).replace(**changes)
+            for api in apis
+        )
+        sidecar = BrokerSidecar(Broker(configs))
+        sidecars.append(sidecar)
+        sidecar.listen()
+        sidecar.begin((("log", log),))
+        sidecar.look()
+        served.broker = sidecar
+        return served, [config.port for config in configs], sidecar.texts[MODEL_PLACEHOLDER]
+
+    yield start
+    for sidecar in sidecars:
+        sidecar.finish()
+    os.close(log)

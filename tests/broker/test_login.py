@@ -15,7 +15,7 @@ from tests.network.topology import wait_until
 from tests.support.anthropic import Anthropic
 
 from claudebox.agent import renewal
-from claudebox.agent.claude import UPSTREAM
+from claudebox.agent.claude import LOGIN, UPSTREAM
 from claudebox.network.facts import find_proxy
 from claudebox.network.records import Endpoint, Trust
 
@@ -59,6 +59,7 @@ def session(hosts, path):
         "credentials": (),
         "login": path,
         "login_owner": "host",
+        "login_kind": LOGIN,
         "trust": Trust(hosts.certificate),
         "proxy": proxy,
         "login_proxy": proxy,

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.conftest import Caller
+from tests.broker.conftest import MODEL_KEY as KEY
+from tests.broker.conftest import Web
 
 from claudebox.agent.record import Upstream
 from claudebox.broker import protocols
 from claudebox.broker.metering import TokenUsage
-from claudebox.broker.sidecar import BrokerSidecar
-from claudebox.network.records import ApiConfig, Broker, Budget, Credential, Endpoint, Trust
-from claudebox.plan.records import MODEL_PLACEHOLDER
+from claudebox.network.records import Budget, Trust
 
-KEY = "sk-proj-R3alKey0123456789abcdefghijklm"
 OPENAI = Upstream(
     "openai",
     ("OPENAI_API_KEY",),
@@ -114,61 +110,6 @@ CASES = {
     "messages": ((ANTHROPIC, "/v1/messages"), json.dumps(MESSAGE).encode(), False, "claude-sonnet-4-5"),
 }  # fmt: skip
 EACH = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as trial:
-        return int(trial.getsockname()[1])
-
-
-class Web(Caller):
-    """A connection to a port of the loopback."""
-
-    def __init__(self, port: int) -> None:
-        self.channel = socket.create_connection(("127.0.0.1", port), timeout=30)
-        self.rest = b""
-
-    def post(
-        self, path: str, token: str, body: bytes = b"{}", *, header: str = "authorization", more: str = ""
-    ) -> None:
-        prefix = "Bearer " if header == "authorization" else ""
-        given = f"{header}: {prefix}{token}\r\n" if token else ""
-        head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{given}{more}content-length: {len(body)}\r\n\r\n"
-        self.say(head.encode() + body)
-
-
-@pytest.fixture
-def models(upstream, tmp_path):
-    """Return a function that serves APIs of one TLS upstream: `models(handler, OPENAI)` → (upstream, ports, token)."""
-    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    sidecars = []
-
-    def start(handler, *apis, key=KEY, **changes):
-        served = upstream(handler, secure=True)
-        configs = tuple(
-            ApiConfig(
-                Endpoint("https", "localhost", served.port, "/gate/v1"),
-                api.placeholder,
-                api,
-                credentials=(Credential(api.keys[0], key, api.header, api.prefix),),
-                trust=Trust(served.certificate),
-                port=free_port(),
-                shared=True,
-            ).replace(**changes)
-            for api in apis
-        )
-        sidecar = BrokerSidecar(Broker(configs))
-        sidecars.append(sidecar)
-        sidecar.listen()
-        sidecar.begin((("log", log),))
-        sidecar.look()
-        served.broker = sidecar
-        return served, [config.port for config in configs], sidecar.texts[MODEL_PLACEHOLDER]
-
-    yield start
-    for sidecar in sidecars:
-        sidecar.finish()
-    os.close(log)
 
 
 def used(tmp_path):

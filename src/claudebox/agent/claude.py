@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from claudebox.agent.record import AgentKind, ModelService, Upstream
+from claudebox.agent.record import AgentKind, LoginFile, ModelService, Upstream
 from claudebox.tables.inside import CLIENT_DIRECTORY
 
 _READ_ONLY = ("the client inside is the host's own, read-only", "run it on the host: the next session has the new one")
@@ -35,6 +35,19 @@ API = Upstream(
     usage="anthropic",
 )
 
+LOGIN = LoginFile(
+    path="~/.claude/.credentials.json",
+    access="claudeAiOauth.accessToken",
+    refresh="claudeAiOauth.refreshToken",
+    expires="claudeAiOauth.expiresAt",
+    url="https://platform.claude.com/v1/oauth/token",
+    client="9d1c250a-e61b-44d9-88ed-5944d1962f5e",  # public
+    again="run `claude` there and `/login`",
+    # In the client's order; the last one around its writing.
+    locks=("{directory}/.oauth_refresh.lock", "{directory}.lock"),
+    write_lock="{directory}/.storage-write.lock",
+)
+
 UPSTREAM = ModelService(
     host="api.anthropic.com",
     api=API,
@@ -57,8 +70,9 @@ UPSTREAM = ModelService(
         ),
         ("CLAUDE_CODE_USE_FOUNDRY", "Microsoft Foundry", "ANTHROPIC_FOUNDRY_RESOURCE and ANTHROPIC_FOUNDRY_API_KEY"),
     ),
-    token_url="https://platform.claude.com/v1/oauth/token",  # noqa: S106 - an address
-    token_client="9d1c250a-e61b-44d9-88ed-5944d1962f5e",  # noqa: S106 - public
+    login_file=LOGIN,
+    token_url=LOGIN.url,
+    token_client=LOGIN.client,
     tokens="claudeAiOauth",
     login_traits=(
         ("subscriptionType", "CLAUDE_CODE_SUBSCRIPTION_TYPE"),

@@ -128,6 +128,18 @@ def read_login(login: Login) -> Login:
     return login.replace(usable=True, traits=tuple(found))
 
 
+def text_at(document: object, field: str) -> str:
+    """Return the text of a field of JSON, named `FIELD.FIELD`; "" if there is none."""
+    found = value_at(document, field)
+    return found if isinstance(found, str) else ""
+
+
+def value_at(document: object, field: str) -> object:
+    for name in field.split("."):
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
+
+
 def tokens_of(document: object) -> dict[str, Any] | None:
     """Return the part of a login file that holds the tokens."""
     tokens = document.get(UPSTREAM.tokens) if isinstance(document, dict) else None

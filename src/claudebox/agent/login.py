@@ -13,12 +13,16 @@ import os
 import sys
 import time
 
-from claudebox.base import process
+from claudebox.agent.facts import text_at, value_at
+from claudebox.base import process, syscalls
 from claudebox.base.files import PACKAGE, Closing, read_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from claudebox.agent.facts import Login
+    from claudebox.agent.record import LoginFile
     from claudebox.base.state import Instance
 
 
@@ -30,6 +34,36 @@ _PATIENCE = 40.0  # longer than a refresher that works ever takes
 _REFRESHER = (
     "import sys; sys.path.insert(0, {!r}); from claudebox.agent.renewal import main; sys.exit(main(sys.argv[1:]))"
 )
+
+
+def put_at(document: dict[str, Any], field: str, value: object) -> None:
+    """Set a field, in objects that are there."""
+    *above, name = field.split(".")
+    for part in above:
+        inner = document.get(part)
+        if not isinstance(inner, dict):
+            return
+        document = inner
+    document[name] = value
+
+
+def is_due(document: object, kind: LoginFile) -> bool:
+    """Return whether a login is about to end."""
+    expires = value_at(document, kind.expires) if kind.expires else _end_of(text_at(document, kind.access))
+    return isinstance(expires, int | float) and expires / 1000 < time.time() + MARGIN
+
+
+def _end_of(token: str) -> object:
+    """Return when a JSON web token says that it ends, in milliseconds."""
+    import binascii
+
+    part = token.split(".")[1:2]
+    try:
+        claims = syscalls.parse_json(binascii.a2b_base64(f"{part[0]}===".translate({45: 43, 95: 47})))
+    except (IndexError, ValueError):
+        return None
+    end = claims.get("exp") if isinstance(claims, dict) else None
+    return end * 1000 if isinstance(end, int | float) else None
 
 
 class LoginCopy:

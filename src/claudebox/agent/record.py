@@ -26,11 +26,32 @@ class ModelService(Value):
     nowhere: str  # what it takes for the API's address: it cannot be resolved
     first_party: str  # variable: behind the broker is the official API
     api: Upstream | None = None  # what of it is open
+    login_file: LoginFile | None = None
 
     @property
     def brokered(self) -> tuple[str, ...]:
         """Variables that claudebox sets where a broker holds the credential."""
         return (*self.credentials, self.base_url, self.socket_variable)
+
+
+class LoginFile(Value):
+    """A login of an agent: a file of JSON on the host; its fields are named `FIELD.FIELD`."""
+
+    path: str  # `~/PATH`
+    access: str  # the field with the token that requests carry
+    refresh: str  # the field with the token that brings a new one
+    url: str  # where that is sent
+    client: str  # the agent's public name there
+    again: str  # what the user does where the login is no longer accepted
+    secret: str = ""  # of that client: as public as its name
+    form: bool = False  # it is sent as a form instead of JSON
+    expires: str = ""  # the field with the end of the token, in milliseconds; else the token says so itself
+    renewed: str = ""  # the field with the time of the last renewal
+    more: tuple[tuple[str, str], ...] = ()  # other fields of an answer, and those of the file that they become
+    headers: tuple[tuple[str, str], ...] = ()  # fields of the file, and those of the head that they become
+    official: str = ""  # the API that takes the token, if not the one that takes keys
+    locks: tuple[str, ...] = ("{path}.lock",)  # directories by which the agent locks it, or at least we do
+    write_lock: str = ""
 
 
 class Upstream(Value):
@@ -52,6 +73,7 @@ class Upstream(Value):
     headers: tuple[tuple[str, str], ...] = ()  # variables of the host, and fields of the head that they become
     key_query: str = ""  # the part of the query that some clients send the key in
     placeholder: str = ""  # how it must begin
+    login: LoginFile | None = None  # where no variable holds a key; without `keys`, where no other API has one
 
 
 class AgentKind(Value):

@@ -20,10 +20,11 @@ import threading
 import time
 import urllib.request
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from claudebox.agent import login
-from claudebox.agent.claude import UPSTREAM
+from claudebox.agent.claude import LOGIN, UPSTREAM
+from claudebox.agent.facts import text_at
 from claudebox.agent.login import DONE, REFUSED, UNREACHABLE, UNUSABLE
 from claudebox.base import syscalls
 from claudebox.base.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, read_small, real_path, replace_file
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator, Mapping
 
+    from claudebox.agent.record import LoginFile
     from claudebox.network.facts import HostProxy
 
 
@@ -57,9 +59,9 @@ def renew_detached(descriptor: int) -> int:
     """Renew for a broker, which has written what to do into this file in memory; return the exit status."""
     _withdraw()
     with os.fdopen(descriptor, "rb") as file:
-        source, refused, proxy, trust = network_records.unpack(file.read())
+        source, refused, proxy, trust, kind = network_records.unpack(file.read())
     try:
-        return renew(source, refused=refused, proxy=proxy, context=make_context(trust))
+        return renew(source, kind, refused=refused, proxy=proxy, context=make_context(trust))
     except (OSError, ValueError):
         return UNREACHABLE
 
@@ -79,8 +81,7 @@ def main(argv: list[str]) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         status = DONE
-        tokens = _tokens(_read(source))
-        if tokens is not None and _due(tokens):
+        if login.is_due(_read(source), LOGIN):
             status = _renew_as_host(source)
         return _copy(source, directory) or status
     except (OSError, ValueError):
@@ -107,7 +108,7 @@ def host_context(environ: Mapping[str, str]) -> ssl.SSLContext:
 def _proxy() -> HostProxy | None:
     """Return the proxy of this machine towards those who renew a login."""
     proxy, _ = find_proxy(os.environ)
-    return proxy if proxy is not None and proxy.serves(urlsplit(UPSTREAM.token_url).hostname or "") else None
+    return proxy if proxy is not None and proxy.serves(urlsplit(LOGIN.url).hostname or "") else None
 
 
 def _read(source: str) -> dict[str, Any]:
@@ -118,11 +119,6 @@ def _read(source: str) -> dict[str, Any]:
 def _tokens(document: dict[str, Any]) -> dict[str, Any] | None:
     tokens = document.get(UPSTREAM.tokens)
     return tokens if isinstance(tokens, dict) and isinstance(tokens.get("accessToken"), str) else None
-
-
-def _due(tokens: dict[str, Any]) -> bool:
-    expires = tokens.get("expiresAt")
-    return isinstance(expires, int | float) and expires / 1000 < time.time() + login.MARGIN
 
 
 def _copy(source: str, directory: str) -> int:
@@ -145,51 +141,57 @@ def _copy(source: str, directory: str) -> int:
 
 def renew(
     source: str,
+    kind: LoginFile = LOGIN,
     *,
     refused: str = "",
     proxy: HostProxy | None = None,
     context: ssl.SSLContext | None = None,
 ) -> int:
     """Renew a login that is due, or whose token was refused, unless somebody was faster."""
-    directory, name = os.path.split(real_path(source))
-    with _lock(os.path.join(directory, ".oauth_refresh.lock")), _lock(f"{directory}.lock"):
+    path = real_path(source)
+    directory, name = os.path.split(path)
+    with contextlib.ExitStack() as stack:
+        for lock in kind.locks:
+            stack.enter_context(_lock(lock.format(directory=directory, path=path)))
         document = _read(source)
-        tokens = _tokens(document)
-        if tokens is None or not (_due(tokens) or tokens["accessToken"] == refused):  # somebody was faster
+        access, refresh = text_at(document, kind.access), text_at(document, kind.refresh)
+        if not access or not (login.is_due(document, kind) or access == refused):  # somebody was faster
             return DONE
-        if not _due(tokens) and _is_renewed(source, tokens):  # just now, and in vain
+        if not login.is_due(document, kind) and _is_renewed(source, access):  # just now, and in vain
             return DONE
-        if not isinstance(tokens.get("refreshToken"), str):
+        if not refresh:
             return REFUSED
         with Closing(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as parent:
             _check_room(parent, name, len(json.dumps(document)))
             try:
-                answer = _ask(tokens["refreshToken"], proxy, context)
+                answer = _ask(refresh, kind, proxy, context)
             except urllib.error.HTTPError as error:
                 return REFUSED if error.code in (400, 401, 403) else UNREACHABLE
             except (OSError, ValueError):
                 return UNREACHABLE
-            _take_up(tokens, answer)
-            # Whoever holds this lock for long has lost it: what we have cannot be had again.
-            with _lock(os.path.join(directory, ".storage-write.lock"), patience=_TOUCH, regardless=True):
-                replace_file(parent, name, json.dumps(document).encode())
-                with contextlib.suppress(OSError):
-                    os.setxattr(source, _MARK, _digest(tokens))
+            _take_up(document, kind, answer)
+            if kind.write_lock:
+                # Whoever holds this lock for long has lost it: what we have cannot be had again.
+                lock = kind.write_lock.format(directory=directory, path=path)
+                stack.enter_context(_lock(lock, patience=_TOUCH, regardless=True))
+            replace_file(parent, name, json.dumps(document).encode())
+            with contextlib.suppress(OSError):
+                os.setxattr(source, _MARK, _digest(text_at(document, kind.access)))
     return DONE if isinstance(answer.get("access_token"), str) else UNREACHABLE
 
 
-def _is_renewed(source: str, tokens: dict[str, Any]) -> bool:
+def _is_renewed(source: str, token: str) -> bool:
     """Return whether this token came from a renewal within the last minute, rather than from the user's own login."""
     if not 0 <= time.time() - os.stat(source).st_mtime < _AGAIN:
         return False
     try:
-        return os.getxattr(source, _MARK) == _digest(tokens)
+        return os.getxattr(source, _MARK) == _digest(token)
     except OSError as error:
         return error.errno != errno.ENODATA  # a file system without attributes: whatever was just written
 
 
-def _digest(tokens: dict[str, Any]) -> bytes:
-    return hashlib.sha256(tokens["accessToken"].encode("utf-8", "surrogatepass")).digest()
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 def _check_room(parent: int, name: str, size: int) -> None:
@@ -203,28 +205,30 @@ def _check_room(parent: int, name: str, size: int) -> None:
         os.unlink(trial, dir_fd=parent)
 
 
-def _take_up(tokens: dict[str, Any], answer: dict[str, Any]) -> None:
+def _take_up(document: dict[str, Any], kind: LoginFile, answer: dict[str, Any]) -> None:
     """Take whatever is new, however odd the rest of the answer is."""
-    if isinstance(answer.get("refresh_token"), str) and answer["refresh_token"]:
-        tokens["refreshToken"] = answer["refresh_token"]
-    if isinstance(answer.get("access_token"), str):
-        life = answer.get("expires_in")
-        if (
-            not isinstance(life, int | float)
-            or isinstance(life, bool)
-            or (isinstance(life, float) and math.isnan(life))
-        ):
-            life = _USUAL_LIFE
-        seconds = min(max(life, _SHORTEST_LIFE), _LONGEST_LIFE)
-        tokens["accessToken"] = answer["access_token"]
-        tokens["expiresAt"] = int((time.time() + seconds) * 1000)
+    for name, field in (("refresh_token", kind.refresh), ("access_token", kind.access), *kind.more):
+        if isinstance(answer.get(name), str) and answer[name]:
+            login.put_at(document, field, answer[name])
+    if not isinstance(answer.get("access_token"), str):
+        return
+    life = answer.get("expires_in")
+    if not isinstance(life, int | float) or isinstance(life, bool) or (isinstance(life, float) and math.isnan(life)):
+        life = _USUAL_LIFE
+    seconds = min(max(life, _SHORTEST_LIFE), _LONGEST_LIFE)
+    if kind.expires:
+        login.put_at(document, kind.expires, int((time.time() + seconds) * 1000))
+    if kind.renewed:
+        login.put_at(document, kind.renewed, time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime()))
 
 
-def _ask(refresh_token: str, proxy: HostProxy | None, context: ssl.SSLContext | None) -> dict[str, Any]:
-    body = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": UPSTREAM.token_client}
-    request = urllib.request.Request(  # noqa: S310 - the address is a constant
-        UPSTREAM.token_url, json.dumps(body).encode(), {"content-type": "application/json"}
-    )
+def _ask(token: str, kind: LoginFile, proxy: HostProxy | None, context: ssl.SSLContext | None) -> dict[str, Any]:
+    body = {"grant_type": "refresh_token", "refresh_token": token, "client_id": kind.client}
+    if kind.secret:
+        body["client_secret"] = kind.secret
+    form = "application/x-www-form-urlencoded" if kind.form else "application/json"
+    content = urlencode(body) if kind.form else json.dumps(body)
+    request = urllib.request.Request(kind.url, content.encode(), {"content-type": form})  # noqa: S310 - from a row
     if proxy is not None and proxy.login:
         request.add_unredirected_header("Proxy-Authorization", proxy.authorization.decode("ascii"))
     through = {"https": f"http://{proxy}"} if proxy is not None else {}

@@ -6,12 +6,11 @@ import asyncio
 import os
 import sys
 import time
-from typing import Any
 
 from claudebox.agent import login
-from claudebox.agent.facts import tokens_of
+from claudebox.agent.facts import text_at
 from claudebox.base import syscalls
-from claudebox.base.files import PACKAGE, Closing
+from claudebox.base.files import PACKAGE, Closing, read_small
 from claudebox.network.records import pack
 
 TYPE_CHECKING = False
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _PAUSE = 60.0  # seconds before a token that a renewal left in place is renewed again
-RELOGIN = "log in again on the host: run `claude` there and `/login`"
+_SHORTEST = 8  # characters of a token
 
 
 class NoCredential(Exception):  # noqa: N818 - becomes a 401 answer
@@ -30,18 +29,25 @@ class NoCredential(Exception):  # noqa: N818 - becomes a 401 answer
 
 
 class FixedCredential:
-    """A key or token that never changes."""
+    """A key or token that never changes, from a variable or a file of the agent on the host."""
 
     def __init__(self, credentials: Iterable[Credential]) -> None:
-        rows = [(row.header.encode(), row.prefix.encode(), _encoded(row.value)) for row in credentials]
-        self.secrets = tuple(value for _, _, value in rows)  # must never come back
-        self._headers = [(name, prefix + value) for name, prefix, value in rows]
+        rows = [(row.header.encode(), row.prefix.encode(), _value(row)) for row in credentials]
+        self.secrets = tuple(value for _, _, value in rows if value)  # must never come back
+        self._headers = [(name, prefix + value) for name, prefix, value in rows if value]
 
     async def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers with the values."""
         return self._headers
 
 
-def _encoded(value: str) -> bytes:
+def _value(credential: Credential) -> bytes:
+    """Return the value, b"" if the file does not have it any more."""
+    value = credential.value
+    if credential.file:
+        document = syscalls.parse_json(read_small(credential.file, limit=1 << 20, follow=True) or b"{}")
+        value = text_at(document, credential.field).strip()
+        value = value if value.isascii() and value.isprintable() else ""
     return value.encode("ascii", "surrogateescape")
 
 
@@ -49,14 +55,19 @@ class SharedLogin:
     """The login file that the host's client, other sandboxes and this one share."""
 
     def __init__(self, config: ApiConfig) -> None:
-        self._config, self._path = config, config.login
+        assert config.login_kind is not None  # noqa: S101 - there is a login
+        self._config, self._path, self._kind = config, config.login, config.login_kind
         self._lock = asyncio.Lock()
         self._seen: tuple[int, int, int] | None = None  # mtime, size and inode of the file that was read
-        self._tokens: dict[str, Any] = {}
+        self._document: object = None
         self._hopeless: tuple[int, int, int] | None = None  # the file whose refresh token was refused
         self._retry = 0.0
-        self._left: object = None  # the token after the last renewal
+        self._left = ""  # the token after the last renewal
         self.secrets: tuple[bytes, ...] = ()  # every token so far; must never come back
+
+    @property
+    def _access(self) -> str:
+        return text_at(self._document, self._kind.access)
 
     async def headers(self) -> list[tuple[bytes, bytes]]:
         """Return the header with the token, renewed if it is about to expire."""
@@ -66,41 +77,44 @@ class SharedLogin:
                 self._read()
                 if self._is_due():
                     await self._renew("")
-        return [(b"authorization", b"Bearer " + self._token().encode())]
+        fields = ((name, text_at(self._document, field)) for field, name in self._kind.headers)
+        told = [(name.encode(), text.encode()) for name, text in fields if text.isascii() and text.isprintable()]
+        return [*told, (b"authorization", b"Bearer " + self._token().encode())]
 
     async def after_refusal(self, token: str) -> str:
         """Return another token than this one, which the upstream refused, or raise NoCredential."""
         async with self._lock:
             self._read()
-            if self._tokens.get("accessToken") == token and self._may_renew():
+            if self._access == token and self._may_renew():
                 await self._renew(token)
         current = self._token()
         if current == token:
-            raise NoCredential(f"the login of the host is no longer accepted; {RELOGIN}")
+            raise NoCredential(f"the login of the host is no longer accepted; {self._relogin}")
         return current
 
+    @property
+    def _relogin(self) -> str:
+        return f"log in again on the host: {self._kind.again}"
+
     def _token(self) -> str:
-        token = self._tokens.get("accessToken")
-        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
-            raise NoCredential(f"the login of the host is gone; {RELOGIN}")
+        token = self._access
+        if not token or not token.isascii() or not token.isprintable():
+            raise NoCredential(f"the login of the host is gone; {self._relogin}")
         return token
 
     def _is_due(self) -> bool:
-        expires = self._tokens.get("expiresAt")
-        if not isinstance(expires, int | float) or self._hopeless == self._seen:
-            return False
-        return expires / 1000 < time.time() + login.MARGIN and self._may_renew()
+        return self._hopeless != self._seen and login.is_due(self._document, self._kind) and self._may_renew()
 
     def _may_renew(self) -> bool:
         """Return whether the token changed since the last renewal, or that was a minute ago."""
-        return self._tokens.get("accessToken") != self._left or time.monotonic() >= self._retry
+        return self._access != self._left or time.monotonic() >= self._retry
 
     async def _renew(self, refused: str) -> None:
         if self._hopeless == self._seen:
             return
         status = await _run_renewal(self._config, refused)
         self._read()
-        self._left, self._retry = self._tokens.get("accessToken"), time.monotonic() + _PAUSE
+        self._left, self._retry = self._access, time.monotonic() + _PAUSE
         if status == login.REFUSED:
             self._hopeless = self._seen
 
@@ -114,15 +128,15 @@ class SharedLogin:
                 seen = status.st_mtime_ns, status.st_size, status.st_ino
                 if seen == self._seen:
                     return
-                tokens = tokens_of(json.loads(file.read(1 << 20)))
+                document = json.loads(file.read(1 << 20))
         except (OSError, ValueError, RecursionError):
-            if self._tokens and os.path.exists(self._path):
+            if self._document and os.path.exists(self._path):
                 return  # half-written: keep what we have
-            seen, tokens = None, None
-        self._seen = seen
-        self._tokens = tokens or {}
-        found = (self._tokens.get(name) for name in ("accessToken", "refreshToken"))
-        new = (text.encode() for text in found if isinstance(text, str) and len(text) >= 8)
+            seen, document = None, None
+        self._seen, self._document = seen, document
+        fields = (self._kind.access, self._kind.refresh, *(field for _, field in self._kind.more))
+        found = (text_at(document, field) for field in fields)
+        new = (text.encode() for text in found if len(text) >= _SHORTEST)
         self.secrets = tuple(sorted({*self.secrets, *new}))
 
 
@@ -139,7 +153,9 @@ async def _run_renewal(config: ApiConfig, refused: str) -> int:
     """
     from subprocess import DEVNULL, Popen
 
-    with Closing(syscalls.memory_file(pack((config.login, refused, config.login_proxy, config.trust)))) as settings:
+    with Closing(
+        syscalls.memory_file(pack((config.login, refused, config.login_proxy, config.trust, config.login_kind)))
+    ) as settings:
         try:
             process = Popen(  # noqa: ASYNC220 - forks and returns
                 [sys.executable, "-IS", "-c", _PROGRAM.format(PACKAGE, settings)],

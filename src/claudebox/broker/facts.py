@@ -7,8 +7,10 @@ import stat
 import sys
 
 from claudebox import build_paths
+from claudebox.base import syscalls
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import PACKAGE, real_path
+from claudebox.base.files import PACKAGE, read_small, real_path
+from claudebox.base.records import Value
 from claudebox.base.syscalls import socket
 from claudebox.tables.inside import MODEL_PORT
 
@@ -51,7 +53,7 @@ def available(source: str, origin: str, environ: dict[str, str], *, home: str) -
 
 def file_path(source: str, *, home: str) -> str:
     path = source.removeprefix("file:")
-    return f"{home}{path[1:]}" if path.startswith("~/") else path
+    return _at_home(path, home)
 
 
 def _reachable(policy: Policy, secret: SecretRequest) -> tuple[tuple[str, int], ...]:
@@ -75,6 +77,43 @@ def _check_place(secret: SecretRequest, *, home: str, visible: tuple[str, ...]) 
                 f"`{secret.origin}`: `{path}` is visible inside, in `{directory}`",
                 hint="keep it elsewhere, for example in your home",
             )
+
+
+class ModelLogin(Value):
+    """A file of an agent on this machine that holds a key or a login for one of its APIs; no token is kept."""
+
+    api: str
+    path: str
+    field: str = ""  # with the key; of a login none
+
+
+def find_model_logins(policy: Policy, environ: dict[str, str], home: str) -> tuple[ModelLogin, ...]:
+    """Return where the keys and logins are that no variable holds."""
+    from claudebox.agent.facts import text_at
+
+    found = []
+    for api in policy.agent.upstreams if policy.auth == "broker" else ():
+        if any(environ.get(name) for name in api.keys):
+            continue
+        if api.login is not None:
+            path = _at_home(api.login.path, home)
+            document = _read_document(path)
+            if text_at(document, api.login.access) and text_at(document, api.login.refresh):
+                found.append(ModelLogin(api.name, path))
+                continue
+        places = (row.rpartition(":") for row in api.files)
+        held = ((_at_home(path, home), field) for path, _, field in places)
+        held = ((path, field) for path, field in held if text_at(_read_document(path), field))
+        found += [ModelLogin(api.name, path, field) for path, field in list(held)[:1]]
+    return tuple(found)
+
+
+def _at_home(path: str, home: str) -> str:
+    return f"{home}{path[1:]}" if path.startswith("~/") else path
+
+
+def _read_document(path: str) -> object:
+    return syscalls.parse_json(read_small(path, limit=1 << 20, follow=True) or b"{}")
 
 
 def find_free_ports(count: int) -> tuple[int, ...]:

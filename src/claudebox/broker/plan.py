@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.agent.record import Upstream
+    from claudebox.broker.facts import ModelLogin
     from claudebox.host.records import Host
     from claudebox.network.facts import HostProxy
     from claudebox.plan.records import Plan
@@ -72,17 +73,21 @@ def plan(policy: Policy, host: Host, held: str) -> Broker | None:
     return Broker(models, proxy, inject, host.secrets.libraries, sockets, awaited=inject is not None)
 
 
-def held_keys(policy: Policy, host: Host) -> tuple[tuple[Upstream, str], ...]:
-    """Return the APIs that are reached by a base URL, each with the variable whose key the broker holds."""
+def held_models(policy: Policy, host: Host) -> tuple[tuple[Upstream, str, ModelLogin | None], ...]:
+    """Return the APIs that are reached by a base URL and whose key the broker holds: its variable, or its file.
+
+    One that takes nothing but a login is asked if no other is held.
+    """
     if policy.auth != "broker" or policy.command:
         return ()
     named = {row.name for row in policy.names if not row.untrusted}
     named |= {row.name for row in policy.constants if not row.untrusted}
-    found = []
-    for upstream in policy.agent.upstreams:
-        name = next((name for name in upstream.keys if host.environ.get(name)), "")
-        if name and named.isdisjoint(upstream.keys):
-            found.append((upstream, name))
+    files = {row.api: row for row in host.secrets.models}
+    found: list[tuple[Upstream, str, ModelLogin | None]] = []
+    for api in policy.agent.upstreams:
+        name = next((name for name in api.keys if host.environ.get(name)), "")
+        if (name or api.name in files) and named.isdisjoint(api.keys) and (api.keys or not found):
+            found.append((api, name, None if name else files[api.name]))
     return tuple(found)
 
 
@@ -97,20 +102,34 @@ def _ports(policy: Policy, host: Host) -> Iterator[int]:
 
 def _models(policy: Policy, host: Host) -> Iterator[ApiConfig]:
     environ, shared = host.environ, policy.tier.shared
-    for (upstream, name), port in zip(held_keys(policy, host), _ports(policy, host), strict=False):
-        endpoint = _endpoint_of(upstream.base_url, upstream.official, policy, host)
+    for (api, name, file), port in zip(held_models(policy, host), _ports(policy, host), strict=False):
+        kind = api.login if file is not None and not file.field else None
+        endpoint = _endpoint_of(api.base_url, api.official, policy, host)
+        credential = Credential(name, _key(environ, name) if name else "", api.header, api.prefix)
+        if kind is not None and kind.official:
+            endpoint = read_endpoint(kind.official)
+        if file is not None and file.field:
+            credential = credential.replace(name=_spell(file.path, host), file=file.path, field=file.field)
         yield ApiConfig(
             endpoint,
-            upstream.placeholder if shared else upstream.placeholder + PLACEHOLDER,
-            credentials=(Credential(name, _key(environ, name), upstream.header, upstream.prefix),),
-            headers=tuple((field, environ[name]) for name, field in upstream.headers if environ.get(name)),
+            api.placeholder if shared else api.placeholder + PLACEHOLDER,
+            api,
+            credentials=() if kind is not None else (credential,),
+            headers=tuple((field, environ[name]) for name, field in api.headers if environ.get(name)),
+            login=file.path if file is not None and kind is not None else "",
+            login_kind=kind,
+            login_owner=f"the login in {_spell(file.path, host)}" if file is not None else "",
             trust=_trust(host),
             proxy=_proxy_towards(endpoint, environ),
             budget=Budget(*policy.budget) if any(policy.budget) else None,
-            api=upstream,
+            login_proxy=_proxy_towards(read_endpoint(kind.url), environ) if kind is not None else None,
             port=port,
             shared=shared,
         )
+
+
+def _spell(path: str, host: Host) -> str:
+    return f"~{path.removeprefix(host.home)}" if path.startswith(f"{host.home}/") else path
 
 
 def _key(environ: dict[str, str], name: str) -> str:
@@ -157,6 +176,7 @@ def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
         credentials=tuple(_credential(name, environ[name]) for name in names),
         headers=read_headers(environ.get(upstream.headers, ""), upstream.headers),
         login=host.agent.login.path if held == "login" else "",
+        login_kind=upstream.login_file if held == "login" else None,
         login_owner=host.agent.login.source if held == "login" else "",
         trust=_trust(host, upstream.certificate),
         proxy=_proxy_towards(endpoint, environ),
@@ -279,7 +299,7 @@ def _model_variables(models: tuple[ApiConfig, ...]) -> Iterator[Variable]:
                 text = json.dumps(_merged(json.loads(before.value), json.loads(text)))
             value = text.replace("{placeholder}", "" if secret else model.placeholder)
             reason = (
-                f"stands in for {model.credentials[0].name}, which stays outside" if stands else
+                f"stands in for {_holds(model)}, which stays outside" if stands else
                 f"the broker asks {model.endpoint} instead"
             )  # fmt: skip
             rows[name] = Variable(name, value, "claudebox", reason, fetched=secret)
@@ -321,10 +341,14 @@ def described(plan: Plan) -> Iterator[str]:
         yield f"the model may cost {models[0].budget} in this session"
 
 
+def _holds(model: ApiConfig) -> str:
+    return " and ".join(row.name for row in model.credentials) or model.login_owner
+
+
 def _what(config: ApiConfig, plan: Plan) -> str:
     upstream, names = plan.policy.agent.upstream, [row.name for row in config.credentials]
     if config.port:
-        return " and ".join(names)
+        return _holds(config)
     names += [upstream.headers] if config.headers else []
     names += [upstream.certificate[0]] if config.trust.certificate and not config.credentials else []
     if config.credentials or (names and not config.login):

@@ -261,8 +261,9 @@ def _find_nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[st
 
 
 def _find_secrets(policy: Policy, environ: dict[str, str], home: str, workdir: str) -> Secrets:
+    models = broker_facts.find_model_logins(policy, environ, home) if policy.agent.upstreams else ()
     if not policy.secrets and policy.credential is None:
-        return Secrets()
+        return Secrets(models=models)
     held, login = broker_facts.find_secrets(policy, environ, home=home, workdir=workdir), policy.credential
     git_token = login is not None and broker_facts.available(login.token, login.origin, environ, home=home)
-    return Secrets(held, git_token, broker_facts.look_for_libraries() if held else ())
+    return Secrets(held, models, git_token, broker_facts.look_for_libraries() if held else ())

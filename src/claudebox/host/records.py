@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from claudebox.agent.facts import Client, Login
     from claudebox.base.errors import ClaudeboxError
     from claudebox.base.state import Instance
+    from claudebox.broker.facts import ModelLogin
     from claudebox.git.facts import Nested, Repository, UserSettings
     from claudebox.host.machine import ControlGroup
     from claudebox.host.texts import Texts
@@ -258,6 +259,7 @@ class Secrets(Value):
     """What the broker would hold."""
 
     held: tuple[SecretRequest, ...] = ()  # without their values
+    models: tuple[ModelLogin, ...] = ()  # files with keys and logins of the agent
     git_token: bool = False  # there is one for git inside
     libraries: tuple[str, ...] | ClaudeboxError = ()  # the broker's, looked for where it needs them
 

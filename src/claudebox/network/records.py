@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 
-from claudebox.agent.record import Upstream
+from claudebox.agent.record import LoginFile, Upstream
 from claudebox.base.records import Value
 from claudebox.network.facts import HostProxy
 from claudebox.settings.records import Published, SecretRequest
@@ -109,6 +109,8 @@ class Credential(Value):
     value: str
     header: str = "authorization"
     prefix: str = "Bearer "
+    file: str = ""  # that the value is read from instead, by the broker
+    field: str = ""  # of that
 
 
 class ApiConfig(Value):
@@ -121,6 +123,7 @@ class ApiConfig(Value):
     credentials: tuple[Credential, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()  # for every request; never printed
     login: str = ""  # or the credentials file of a login
+    login_kind: LoginFile | None = None
     login_owner: str = ""
     trust: Trust = Trust()
     proxy: HostProxy | None = None  # towards the endpoint
@@ -197,7 +200,7 @@ _TYPES: dict[str, type[Value]] = {
     kind.__name__: kind
     for kind in (
         AllowedDomain, ApiConfig, Barred, Budget, Credential, Endpoint, InjectConfig, OpenedAddress,
-        ProxyConfig, Ranges, Trust, HostProxy, SecretRequest, Upstream,
+        ProxyConfig, Ranges, Trust, HostProxy, LoginFile, SecretRequest, Upstream,
     )
 }  # fmt: skip
 

@@ -144,7 +144,7 @@ def _link(policy: Policy, host: Host, broker: Broker | None) -> Link | None:
 
 def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Extras]:
     cloud = any(name in host.environ for name, *_ in policy.agent.upstream.clouds)
-    keys = any(host.environ.get(name) for row in policy.agent.upstreams for name in row.keys)
+    keys = host.secrets.models or any(host.environ.get(name) for row in policy.agent.upstreams for name in row.keys)
     proxied = network_plan.has_proxy(host.environ)
     if not any((held, keys, cloud, policy.tier.listed, host.secrets.held, any(policy.budget), proxied)):
         return None, Extras()
