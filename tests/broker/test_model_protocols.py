@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
+import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.conftest import MODEL_KEY as KEY
 from tests.broker.conftest import Web
+from tests.conftest import wait_until
 
 from claudebox.agent.record import Upstream
 from claudebox.broker import protocols
@@ -417,3 +422,28 @@ def test_the_certificate_of_the_upstream_is_checked(models):
     assert status == 502
     assert b"certificate" in content
     assert served.requests == []
+
+
+def test_the_port_stays_ours_when_the_broker_is_gone(models):
+    served, (port,), _ = models(lambda visit: visit.reply(), OPENAI)
+    process = served.broker._process
+    os.kill(process, signal.SIGKILL)
+    wait_until(lambda: served.broker.tend() or served.broker._lost, "the end of the broker")
+
+    with socket.socket() as caller:
+        assert caller.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+    with socket.socket() as thief:
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with pytest.raises(OSError, match="in use"):
+            thief.bind(("127.0.0.1", port))
+
+
+def test_cookies_of_the_upstream_do_not_come_in(models):
+    _, (port,), token = models(
+        lambda visit: visit.reply(headers="set-cookie: session=1\r\nx-request-id: 7\r\n"), OPENAI
+    )
+    with Web(port) as caller:
+        caller.post(RESPONSES[1], token)
+        _, headers = caller.head()
+    assert "set-cookie" not in headers
+    assert headers["x-request-id"] == "7"

@@ -277,7 +277,9 @@ class ApiRules(Rules):
         return request.replace(headers=(*headers, (b"authorization", b"Bearer " + token.encode())))
 
     def response(self, response: Response) -> Response:
-        return self._upstream.recognizer.clean_head(response)
+        """Remove the credential, and cookies: they are credentials too, and none is sent."""
+        cleaned = self._upstream.recognizer.clean_head(response)
+        return cleaned.replace(headers=tuple(pair for pair in cleaned.headers if pair[0] != b"set-cookie"))
 
     def filter(self, response: Response) -> BodyFilter | None:
         """Remove the credential from errors; count other responses, which pass unchanged."""

@@ -286,33 +286,18 @@ def provide(policy: Policy, host: Host, held: str) -> Extras:
 
 
 def _model_variables(models: tuple[ApiConfig, ...]) -> Iterator[Variable]:
-    """Yield what an agent finds instead of keys and addresses; objects of JSON for one variable are merged."""
-    import json
-
-    rows: dict[str, Variable] = {}
+    """Yield what an agent finds instead of keys and addresses."""
     for model in models:
         for name, template in model.api.env:
-            text, before = template.replace("{url}", _url(model)), rows.get(name)
+            text = template.replace("{url}", _url(model))
             first, stands, last = text.partition("{placeholder}")
             secret = Fetched(MODEL_PLACEHOLDER, first + model.placeholder, last) if stands and model.shared else None
-            if before is not None and before.value.startswith("{") and text.startswith("{"):
-                text = json.dumps(_merged(json.loads(before.value), json.loads(text)))
             value = text.replace("{placeholder}", "" if secret else model.placeholder)
             reason = (
                 f"stands in for {_holds(model)}, which stays outside" if stands else
                 f"the broker asks {model.endpoint} instead"
             )  # fmt: skip
-            rows[name] = Variable(name, value, "claudebox", reason, fetched=secret)
-    yield from rows.values()
-
-
-def _merged(one: dict[str, object], other: dict[str, object]) -> dict[str, object]:
-    found = dict(one)
-    for name, value in other.items():
-        before = found.get(name)
-        both = isinstance(before, dict) and isinstance(value, dict)
-        found[name] = _merged(before, value) if both else value  # type: ignore[arg-type]
-    return found
+            yield Variable(name, value, "claudebox", reason, fetched=secret)
 
 
 def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:

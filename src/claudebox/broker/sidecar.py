@@ -6,6 +6,7 @@ it: its sockets listen before the sandbox exists, and if it fails the sandbox on
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
@@ -97,6 +98,8 @@ class BrokerSidecar(Sidecar):
         self._handed = handed
         self._directory = f"{_base()}/{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
         self._listeners: dict[str, socket.socket] = {}
+        # Ports of the host stay ours until the end: another account that took one would be told what the agent says.
+        self._kept: list[socket.socket] = []
         self._control: socket.socket | None = None
         self._process = 0
         self._named = self._controlled = False  # the directories of the sockets and of the control socket exist
@@ -134,6 +137,7 @@ class BrokerSidecar(Sidecar):
                         hint="start again: another one will be chosen",
                     ) from None
                 self._listeners[model.listener] = listener
+                self._kept.append(listener)
             models.append(model.replace(placeholder=model.placeholder + secret) if model.shared else model)
         self.broker = self.broker.replace(models=tuple(models))
         self.texts = {**self.texts, MODEL_PLACEHOLDER: secret}
@@ -219,6 +223,9 @@ class BrokerSidecar(Sidecar):
         """Notice its end; the sandbox goes on with less reach."""
         if self._process and process.poll(self._process) is not None:
             self._lost = True
+            for listener in self._kept:  # refuses callers, and keeps the port
+                with contextlib.suppress(OSError):  # it does so already
+                    listener.shutdown(socket.SHUT_RDWR)
 
     def hang_up(self) -> None:
         """Tell it to write its log and end."""
@@ -235,7 +242,9 @@ class BrokerSidecar(Sidecar):
         """End it, and return what the user should know."""
         self._remove_names()
         self._close_listeners()
-        self._listeners = {}
+        for listener in self._kept:
+            listener.close()
+        self._listeners, self._kept = {}, []
         if self._controlled:
             _remove(control_directory(os.getpid()), (CONTROL,))
             self._controlled = False
@@ -294,7 +303,8 @@ class BrokerSidecar(Sidecar):
 
     def _close_listeners(self) -> None:
         for listener in self._listeners.values():
-            listener.close()
+            if listener not in self._kept:
+                listener.close()
 
     def _remove_names(self) -> None:
         if self._named:
