@@ -76,7 +76,9 @@ class Case:
         found = []
         for words in ((), ("new", f"n{number}")):
             begun = time.time()
-            found.append(float(self._claudebox("--undo-keep", "0", *words, "--exec", "--", "date", "+%s.%N")) - begun)
+            found.append(
+                float(self._claudebox("--set", "undo_keep=0", *words, "--exec", "--", "date", "+%s.%N")) - begun
+            )
         self._claudebox("drop", f"n{number}")
         return found[0], found[1]
 
@@ -86,7 +88,7 @@ class Case:
         self._environ |= self._credential
         try:
             for number in range(count):
-                self._claudebox("--detach", "new", f"w{number}", "--undo-keep", "0", *self._words)
+                self._claudebox("--detach", "new", f"w{number}", "--set", "undo_keep=0", *self._words)
             limit = time.monotonic() + PATIENCE
             rows = self._list()
             while any(row["state"] != "waiting" for row in rows):

@@ -98,11 +98,11 @@ def _cases(base: str, model: ScriptedModel, *, repository: bool) -> dict[str, tu
     return {
         "bare": ((str(client), "--dangerously-skip-permissions", "-p", "hello"), {**common, **alone}),
         "claudebox, broker": (
-            (*claudebox, "--auth", "broker", "-p", "hello"),
+            (*claudebox, "--set", "auth=broker", "-p", "hello"),
             {**common, "HOME": f"{base}/broker"},
         ),
         "claudebox, passthrough": (
-            (*claudebox, "--auth", "passthrough", "--env", "ANTHROPIC_BASE_URL", "-p", "hello"),
+            (*claudebox, "--set", "auth=passthrough", "--env", "ANTHROPIC_BASE_URL", "-p", "hello"),
             {**common, "HOME": f"{base}/passthrough"},
         ),
     }

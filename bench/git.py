@@ -27,7 +27,7 @@ from claudebox.undo import restore  # noqa: E402
 from claudebox.undo.store import SnapshotStore  # noqa: E402
 from claudebox.undo.walker import Scan  # noqa: E402
 
-LAUNCH = ("-y", "--git-import", "manual", "--exec", "--")
+LAUNCH = ("-y", "--set", "git_import=manual", "--exec", "--")
 # Files → milliseconds: a launch more than with the same files and no repository, an import, the first snapshot and
 # later ones.
 LIMITS = {2000: (10.0, 100.0, 50.0, 50.0), 20000: (20.0, 100.0, 400.0, 150.0), 200000: (80.0, 400.0, 6000.0, 1500.0)}

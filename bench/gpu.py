@@ -19,7 +19,7 @@ def measure(project: str, *, inside: bool) -> dict[str, dict[str, object]]:
     """Run the probe once."""
     argv = [PYTHON, f"{project}/probe.py"]
     if inside:
-        argv = [str(TOP / "bin/claudebox"), "-y", "--quiet", "--gpu", "--exec", "--", *argv]
+        argv = [str(TOP / "bin/claudebox"), "-y", "--quiet", "--set", "gpu=true", "--exec", "--", *argv]
     result = subprocess.run(argv, cwd=project, capture_output=True, text=True, check=False)
     if result.returncode:
         sys.exit(f"{'inside' if inside else 'outside'}: status {result.returncode}\n{result.stdout}{result.stderr}")

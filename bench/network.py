@@ -85,7 +85,7 @@ class Bench(Ground):
                       "src", INTERNET4)  # fmt: skip
 
     def ours(self, uplink: str, address: str, size: int, connects: int) -> dict[str, float]:
-        words = (self.programs[uplink], "-y", "--network", "inet", "--uplink", uplink, "--exec", "--")
+        words = (self.programs[uplink], "-y", "--network", "inet", "--set", f"uplink={uplink}", "--exec", "--")
         return json.loads(self.run(*words, *self.client(address, PORT, size, connects)))  # type: ignore[no-any-return]
 
     def bare(self, uplink: str, address: str, size: int, connects: int) -> dict[str, float]:
@@ -165,7 +165,7 @@ def report(bench: Bench, rounds: int) -> bool:
         for name in bench.uplinks:
             for tier in ("full", "none", "inet"):
                 times.setdefault(f"{tier} {name}", []).append(
-                    bench.launch(bench.programs[name], "--network", tier, "--uplink", name)
+                    bench.launch(bench.programs[name], "--network", tier, "--set", f"uplink={name}")
                 )
     print(
         "launch to end of `true`, ms: "

@@ -49,6 +49,10 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
 
         return usage.run(flags, environ)
     verb = _find_verb(flags)
+    if flags.all("env_file"):
+        from claudebox.settings import files
+
+        flags = files.read_env_files(flags)
     if flags.client and not os.isatty(0):  # an editor, where nobody could answer
         flags = flags.replace(given={"yes": (layers.SettingValue("yes", "the editor"),)})
     _examine_killed(verb, flags, environ)

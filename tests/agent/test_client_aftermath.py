@@ -31,7 +31,7 @@ def test_a_value_in_the_conversation_is_named_and_a_pipeline_is_not_disturbed(us
 
 
 def test_the_receipt_of_a_session_tells_whom_it_reached(user_box, real_client, model):
-    words = ("--receipt", "always", "-p", "go")
+    words = ("--set", "receipt=always", "-p", "go")
     result = run(user_box, real_client, model(conversation("go", {"say": "all done"})), *words)
     (path,) = Path(user_box.home, ".claudebox/log").glob("*.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""The login with `--auth passthrough`: a short-lived token of it enters, and is kept fresh; what renews it never does.
+"""The login with auth = "passthrough": a short-lived token of it enters, and is kept fresh; what renews it never does.
 
 (AUTH-01, AUTH-02, I01, I02.) The login that does not enter at all is in test_broker.py.
 """
@@ -43,7 +43,7 @@ def reach(box, hosts):
     """Let claudebox and the client reach the hosts of the test."""
     certificate = box.write(f"{box.base}/authority.pem", Path(hosts.certificate).read_bytes())
     box.environ.update(HTTPS_PROXY=hosts.proxy, SSL_CERT_FILE=certificate, CLAUDE_CODE_MAX_RETRIES="0")
-    return ("--auth", "passthrough", "--env", "HTTPS_PROXY", "--env", "CLAUDE_CODE_MAX_RETRIES")
+    return ("--set", "auth=passthrough", "--env", "HTTPS_PROXY", "--env", "CLAUDE_CODE_MAX_RETRIES")
 
 
 def read(path):
@@ -125,7 +125,9 @@ def test_twenty_sessions_that_start_together_spend_the_refresh_token_once(user_b
     # proves AUTH-02, I01
     reach(user_box, hosts)
     path = log_in(user_box, hosts.issue("host"), expires=-60)
-    script = f'for i in $(seq 20); do {user_box.program} -y --auth passthrough --exec -- sh -c "cat $1" & done; wait'
+    script = (
+        f'for i in $(seq 20); do {user_box.program} -y --set auth=passthrough --exec -- sh -c "cat $1" & done; wait'
+    )
 
     result = user_box.host("bash", "-c", script, "-", "/run/claudebox/login/store/.credentials.json", timeout=120)
 
@@ -148,7 +150,7 @@ def test_a_token_that_the_host_renews_meanwhile_reaches_a_running_sandbox(user_b
         "grep -q access-second /run/claudebox/login/store/.c* && echo arrived && exit; sleep 0.1; done"
     )
     process = subprocess.Popen(
-        ["/usr/bin/python3", "-IS", "-c", wrapper, "-y", "--auth", "passthrough", "--exec", "--", "sh", "-c", wait],
+        ["/usr/bin/python3", "-IS", "-c", wrapper, "-y", "--set", "auth=passthrough", "--exec", "--", "sh", "-c", wait],
         cwd=user_box.project, env=user_box.variables(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL, encoding="ascii", **user_box.account.demotion,
     )  # fmt: skip
@@ -213,7 +215,7 @@ def test_a_login_made_inside_is_kept_for_all_projects_if_the_person_says_so(user
     assert screen.status() == 0
     other = user_box.mkdir(f"{user_box.base}/other")
     show = "cat /run/claudebox/login/store/.credentials.json"
-    elsewhere = user_box.sh(show, flags=("--auth", "passthrough"), cwd=other)
+    elsewhere = user_box.sh(show, flags=("--set", "auth=passthrough"), cwd=other)
 
     assert ("access-made" in elsewhere.stdout) == kept
     assert "refresh-made" not in elsewhere.stdout

@@ -81,7 +81,7 @@ def test_servers_of_the_user_come_in_without_their_secrets(user_box, real_client
     call = {"name": "mcp__abacus__add", "input": {"a": 19, "b": 23}}
     served = model(conversation("sum", {"tools": [call]}, {"say": "{result}"}))
     env = variables(served)
-    shown = ("--inherit", "mcp", "--mount-ro", os.path.dirname(server), *flags(env))
+    shown = ("--set", "inherit=mcp", "--mount-ro", os.path.dirname(server), *flags(env))
     result = user_box.claudebox("-y", *shown, "-p", "the sum please", env=env, timeout=120)
     without = user_box.claudebox("-y", *flags(env), "--exec", "--", "cat", "/run/claudebox/mcp.json", env=env)
     file = user_box.claudebox("-y", *shown, "--exec", "--", "cat", "/run/claudebox/mcp.json", env=env)

@@ -70,7 +70,7 @@ def test_a_deep_state_of_the_agent_does_not_stop_the_end(user_box):
     nest = "i=0; while [ $i -lt 1200 ]; do mkdir d; cd d; i=$((i+1)); done; exit 7\n"
     agent(user_box, f"mkdir -p $CLAUDE_CONFIG_DIR/projects; cd $CLAUDE_CONFIG_DIR/projects; {nest}")
     with Terminal(user_box) as terminal:
-        terminal.type(f"{user_box.program} -y --receipt never")
+        terminal.type(f"{user_box.program} -y --set receipt=never")
         status = terminal.prompt(patience=60)
         assert "Traceback" not in terminal.shown()
     user_box.host("rm", "-rf", f"{user_box.home}/.claudebox")  # Python's own walk would recurse

@@ -94,10 +94,10 @@ def test_parts_of_the_hosts_claude_directory_come_in_read_only(user_box):
     )
 
     nothing = user_box.sh(look)
-    chosen = user_box.sh(look, flags=("--inherit", "CLAUDE.md", "--inherit", "commands"))
-    shared = user_box.sh(look, flags=("--claude-home", "shared"))
-    refused = user_box.sh("true", flags=("--inherit", "projects"))
-    missing = user_box.sh("true", flags=("--inherit", "agents"))
+    chosen = user_box.sh(look, flags=("--set", "inherit=CLAUDE.md", "--set", "inherit=commands"))
+    shared = user_box.sh(look, flags=("--set", "claude_home=shared"))
+    refused = user_box.sh("true", flags=("--set", "inherit=projects"))
+    missing = user_box.sh("true", flags=("--set", "inherit=agents"))
 
     assert nothing.stdout == ""
     assert chosen.stdout == "host's CLAUDE.mdhost's commands/mine.md"
@@ -119,7 +119,7 @@ def test_links_planted_in_the_state_lead_nowhere(box):
     )
 
     after = box.sh("cat ~/.claude/projects/id_ed25519; cat ~/.claude/commands/mine.md; ls ~/.claude",
-                   flags=("--inherit", "commands"))  # fmt: skip
+                   flags=("--set", "inherit=commands"))  # fmt: skip
 
     assert "the key" not in after.stdout
     assert after.stdout.startswith("mine")

@@ -48,7 +48,7 @@ def speaking(request, user_box, model, some_client):
     env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": served.url, "CLAUDE_CODE_MAX_RETRIES": "0"}
     flags = ["--env", "CLAUDE_CODE_MAX_RETRIES"]
     if request.param == "passthrough":
-        flags += ["--auth", "passthrough", "--env", "ANTHROPIC_BASE_URL"]
+        flags += ["--set", "auth=passthrough", "--env", "ANTHROPIC_BASE_URL"]
     return user_box, env, flags, served
 
 

@@ -498,8 +498,8 @@ def test_requests_at_the_same_time_do_not_pass_the_budget_together(upstream, bro
 
 @pytest.mark.parametrize(
     ("flags", "budget"),
-    [(("--budget", "5"), (5_000_000, 0)), (("--budget", "$0.50"), (500_000, 0)), (("--tokens", "200k"), (0, 200_000)),
-     (("--budget", "12.3", "--tokens", "2M"), (12_300_000, 2_000_000))],
+    [(("--budget", "5"), (5_000_000, 0)), (("--budget", "$0.50"), (500_000, 0)),
+     (("--set", "tokens=200k"), (0, 200_000)), (("--budget", "12.3", "--set", "tokens=2M"), (12_300_000, 2_000_000))],
 )  # fmt: skip
 def test_budgets_are_read(flags, budget):
     assert decide_policy(read_settings([*flags, "--shell"], {}), home="/h", workdir="/w").budget == budget
@@ -507,8 +507,8 @@ def test_budgets_are_read(flags, budget):
 
 @pytest.mark.parametrize("flags", [
     ("--budget", "0"), ("--budget", "-1"), ("--budget", "1.234"), ("--budget", "5 EUR"), ("--budget", "1e3"),
-    ("--budget", "5."), ("--tokens", "0"), ("--tokens", "many"), ("--tokens", "1.5M"), ("--tokens", "-5"),
-    ("--tokens", "k"),
+    ("--budget", "5."), ("--set", "tokens=0"), ("--set", "tokens=many"), ("--set", "tokens=1.5M"),
+    ("--set", "tokens=-5"), ("--set", "tokens=k"),
 ])  # fmt: skip
 def test_what_is_no_budget_is_refused(flags):
     with pytest.raises(ClaudeboxError, match=flags[0]):

@@ -143,7 +143,7 @@ def test_the_search_finds_a_key_that_is_inside(user_box, model, real_client):
     env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "CLAUDE_CODE_MAX_RETRIES": "0"}
     equip(user_box, real_client)
 
-    flags = ("--auth", "passthrough", "--env", "ANTHROPIC_BASE_URL", "--env", "CLAUDE_CODE_MAX_RETRIES")
+    flags = ("--set", "auth=passthrough", "--env", "ANTHROPIC_BASE_URL", "--env", "CLAUDE_CODE_MAX_RETRIES")
     result = user_box.claudebox("-y", *flags, "-p", "do the work", env=env, timeout=120)
 
     assert result.returncode == 0, result.stderr
@@ -412,7 +412,9 @@ def test_the_client_stops_at_once_when_the_budget_is_spent(user_box, real_client
     env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY}
     started = time.monotonic()
 
-    result = user_box.claudebox("-y", "--tokens", "1000", "--receipt", "always", "-p", "hello", env=env, timeout=120)
+    result = user_box.claudebox(
+        "-y", "--set", "tokens=1000", "--set", "receipt=always", "-p", "hello", env=env, timeout=120
+    )
     told = user_box.claudebox("cost", env=env).stdout
 
     assert "the budget of this session, 1000 tokens, is spent" in result.stdout, result.stdout + result.stderr

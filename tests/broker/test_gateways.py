@@ -121,7 +121,7 @@ def test_a_cloud_is_asked_or_refused_by_name(name, cloud):
     let_in = plan(environ, names=(NameRequest(name, "--env"),))
     assert not let_in.holds_credential
     assert {row.name: row.value for row in let_in.variables}[name] == "1"
-    assert plan(environ, constants=(Constant(name, "0", "--set-env"),)).holds_credential
+    assert plan(environ, constants=(Constant(name, "0", "--env"),)).holds_credential
     assert plan({**environ, name: "0"}).holds_credential
     other = Policy("exec", ("true",), auth="broker")
     assert compose.make_plan(other, hosts.debian(environ=environ)).holds_credential

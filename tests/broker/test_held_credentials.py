@@ -84,7 +84,7 @@ def test_without_a_credential_or_a_wish_for_it_there_is_no_broker():
     "wish",
     [
         {"names": (NameRequest("ANTHROPIC_API_KEY", "--env"),)},
-        {"constants": (Constant("ANTHROPIC_AUTH_TOKEN", "x", "--set-env"),)},
+        {"constants": (Constant("ANTHROPIC_AUTH_TOKEN", "x", "--env"),)},
     ],
 )
 def test_a_credential_that_the_user_names_enters_as_they_said(wish):

@@ -88,7 +88,7 @@ def test_tier_full_refuses_them_and_says_which_tiers_do_not():
     assert "--network inet" in caught.value.hint
 
 
-@pytest.mark.parametrize("flag", [("--env", "GH_TOKEN"), ("--env", "GH"), ("--set-env", "GH_TOKEN=x")])
+@pytest.mark.parametrize("flag", [("--env", "GH_TOKEN"), ("--env", "GH"), ("--env", "GH_TOKEN=x")])
 def test_what_is_kept_out_cannot_be_let_in_by_another_setting(flag):
     assert decide("--network", "inet", "--env", "OTHER", rows=[row()]).secrets
     with pytest.raises(ClaudeboxError, match="keeps its value out"):

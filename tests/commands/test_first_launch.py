@@ -59,7 +59,7 @@ def test_a_text_that_leads_to_something_hidden_is_refused(styled, target):
     # proves C08
     styled.write(f"{styled.home}/.claude/.credentials.json", "{}")
     os.symlink(f"{styled.home}/{target}", f"{styled.home}/.claude/rules")
-    result = styled.sh("true", flags=("--inherit", "rules"))
+    result = styled.sh("true", flags=("--set", "inherit=rules"))
 
     assert result.returncode == 125
     assert "which would expose" in result.stderr

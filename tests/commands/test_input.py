@@ -33,17 +33,17 @@ def failed(result, words: str = "") -> None:
     ("argv", "words"),
     [
         (("--env",), "`--env` needs a value"),
-        (("--env", "A=B"), "`A=B` is not the name of a variable"),
+        (("--env", "A B=C"), "`A B` is not the name of a variable"),
         (("--env", "HOME"), "`HOME` is made by claudebox"),
         (("--env", "\udcff"), r"`\xff` is not the name of a variable"),
         (("--env", "x\nerror: y"), r"`x\nerror: y` is not the name of a variable"),
-        (("--env", "\x1b]52;c;eA==\x07"), r"`\x1b]52;c;eA==\x07` is not the name of a variable"),
+        (("--env", "\x1b]52;c;eA\x07"), r"`\x1b]52;c;eA\x07` is not the name of a variable"),
         (("--mount-rw", "missing\n\x1b"), r"missing\n\x1b`: there is no such file or directory"),
         (("--mount-ro", "/srv:/usr/bin"), "is claudebox's own"),
         (("--mount-ro", "/"), "would expose"),
         (("--network", "lan"), "not `lan`"),
         (("--exec",), "`--exec` needs a command"),
-        (("--inherit", "../x"), "is not a name in ~/.claude"),
+        (("--set", "inherit=../x"), "is not a name in ~/.claude"),
     ],
 )
 def test_bad_flags_are_refused_in_one_line(user_box, argv, words):

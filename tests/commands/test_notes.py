@@ -26,12 +26,12 @@ def test_programs_that_are_not_inside_are_named_once_with_the_flag_that_brings_t
     environ = {"PATH": ":".join((*places, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin"))}
     first = user_box.run("true", env=environ)
     again = user_box.run("true", env=environ)
-    inside = user_box.run("uv", flags=("--path", f"{home}/tools/bin"), env=environ)
+    inside = user_box.run("uv", flags=("--set", f"path={home}/tools/bin"), env=environ)
 
     notes = [line.split(maxsplit=1)[1] for line in first.stderr.splitlines() if line.split()[0] == "note"]
     assert notes == [
-        "mine of ~/.local/bin is not inside: `--path ~/.local/bin`",
-        "pnpm, uv, aaa, bbb and 1 more of ~/tools/bin are not inside: `--path ~/tools/bin`",
+        "mine of ~/.local/bin is not inside: `--set path=~/.local/bin`",
+        "pnpm, uv, aaa, bbb and 1 more of ~/tools/bin are not inside: `--set path=~/tools/bin`",
         "rustup of ~/.cargo/bin is not inside: `--toolchain rust`",
     ]
     assert "not inside" not in again.stderr

@@ -348,7 +348,7 @@ def test_with_confirm_new_a_launch_that_was_approved_starts_with_one_line_and_no
 WIDER = {
     "a mount": ("--mount-ro", "/opt:/data"), "a domain": ("--network", "allow", "--allow-domain", "example.org"),
     "a variable": ("--env", "FOO"), "a protection": ("--allow", "git-config"), "a tier": ("--network", "inet"),
-    "a port": ("--network", "none", "--publish", "3000"), "the key": ("--auth", "passthrough"),
+    "a port": ("--network", "none", "--publish", "3000"), "the key": ("--set", "auth=passthrough"),
 }  # fmt: skip
 
 
@@ -391,7 +391,7 @@ def test_with_confirm_never_nothing_is_asked(user_box):
 
 def test_a_note_is_given_once_in_a_project(user_box):
     # proves UX-07
-    first, again = (user_box.run("true", flags=("--pids", "100")).stderr for _ in range(2))
+    first, again = (user_box.run("true", flags=("--set", "pids=100")).stderr for _ in range(2))
 
     assert "note     limits: 100 processes" in first
     assert "limits" not in again

@@ -49,7 +49,7 @@ def test_every_flag_of_the_table_is_there(rendering):
     for row in SETTINGS:
         for flag in row.flags:
             assert spelled(rendering, flag) in text
-        for choice in row.choices:
+        for choice in row.choices if row.flags else ():
             assert choice in text
 
 
@@ -114,7 +114,6 @@ def test_tab_completes_the_values_of_a_choice():
 
 def test_tab_completes_names_of_variables():
     assert complete("--env", "EXPORTED_N") == ["EXPORTED_NAME"]
-    assert complete("--inherit", "EXPORTED_N") == []
     assert complete("--toolchain", "EXPORTED_N") == []
 
 
@@ -122,7 +121,7 @@ def test_tab_completes_paths(tmp_path):
     (tmp_path / "a b").mkdir()
     (tmp_path / "other").mkdir()
 
-    for flag in ("--mount-ro", "--path"):
+    for flag in ("--mount-ro", "--mount-rw"):
         assert complete(flag, "a", cwd=str(tmp_path)) == ["a b"]
 
 

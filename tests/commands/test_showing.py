@@ -107,7 +107,7 @@ def test_no_rendering_shows_the_value_of_a_secret(client_box):
         assert "CANARY" not in result.stdout + result.stderr
         assert "GH_TOKEN" in result.stdout + result.stderr
         assert "ANTHROPIC_API_KEY" in result.stdout + result.stderr
-    flags = ("--auth", "passthrough", "--env", "GH_TOKEN")
+    flags = ("--set", "auth=passthrough", "--env", "GH_TOKEN")
     inside = client_box.run("sh", "-c", "echo $ANTHROPIC_API_KEY $GH_TOKEN", flags=flags, env=environ)
     assert inside.stdout == "sk-ant-CANARY-one CANARY-two\n"
 
@@ -115,7 +115,7 @@ def test_no_rendering_shows_the_value_of_a_secret(client_box):
 def test_the_dry_run_masks_the_key_in_its_place(client_box):
     # proves UX-04
     key = {"ANTHROPIC_API_KEY": "sk-ant-CANARY"}
-    result = client_box.claudebox("--dry-run", "--auth", "passthrough", env=key)
+    result = client_box.claudebox("--dry-run", "--set", "auth=passthrough", env=key)
     outside = client_box.claudebox("--dry-run", env=key)
 
     assert "  --setenv ANTHROPIC_API_KEY ssh-placeholder \\" in outside.stdout.splitlines()

@@ -113,7 +113,7 @@ BREAKS = {
         "alter=lambda p: rows(p, lambda row: row.dest not in spec(p)['sockets'])", "sockets"
     ),
     "a file with a secret is not masked": Break(
-        "alter=lambda p: rows(p, lambda row: row.kind != 'copy')", "masked", ("--project-secrets", "mask")
+        "alter=lambda p: rows(p, lambda row: row.kind != 'copy')", "masked", ("--set", "project_secrets=mask")
     ),
     "abstract sockets are not scoped": Break("alter=lambda p: p.replace(scoped=False)", "abstract"),
     "the network is shared": Break("alter=lambda p: without(p, 'net')", "listeners settings", ("--network", "none")),
@@ -137,7 +137,7 @@ BREAKS = {
     ),
     "a variable has another value": Break(
         "alter=lambda p: p.replace(variables=tuple(r.replace(value='other') if r.name == 'PAGER' else r "
-        "for r in p.variables))", "settings", ("--set-env", "PAGER=cat")
+        "for r in p.variables))", "settings", ("--env", "PAGER=cat")
     ),
     "the value of a secret enters": Break(
         "alter=lambda p: p.replace(variables=(*p.variables, Variable('X', spec(p)['held'][::-1], 'x', 'x')))",
@@ -177,7 +177,7 @@ def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     prepare(box)
     before = entries(box.base)
     flags: tuple[str, ...] = ("--profile", "secretive") if tier == "secretive" else ("--network", tier)
-    flags += ("--project-secrets", "mask") if tier in ("none", "secretive") else ()
+    flags += ("--set", "project_secrets=mask") if tier in ("none", "secretive") else ()
     result = box.claudebox("--verify", "--json", *flags)
     assert result.stdout, result.stderr
     report = json.loads(result.stdout)

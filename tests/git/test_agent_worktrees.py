@@ -373,14 +373,14 @@ def test_what_a_killed_session_did_is_brought_before_its_worktree_is_finished(us
 def test_an_undo_takes_nothing_back_that_an_agent_in_another_worktree_did(user_box, user_repository):
     # proves UNDO-02, MANY-01
     box, git = user_box, user_repository
-    words = (box.program, "-y", "--undo-keep", "10", "new", "agent", "--exec", "--", "sh", "-c")
+    words = (box.program, "-y", "--set", "undo_keep=10", "new", "agent", "--exec", "--", "sh", "-c")
     inside = "while [ ! -e go ]; do sleep .05; done; git commit -q --allow-empty -m by-agent; git branch side"
     options = {"cwd": box.project, "env": box.variables(), "stdin": subprocess.DEVNULL, **box.account.demotion}
     agent = subprocess.Popen((*words, inside), stderr=subprocess.DEVNULL, **options)
     try:
         until(lambda: copies(box) and os.path.exists(f"{copies(box)[0]}/kept.txt"))
         script = "echo x >x; git add x; git commit -qm in-main; while [ ! -e over ]; do sleep .05; done"
-        other = (box.program, "-y", "--undo-keep", "10", "--exec", "--", "sh", "-c", script)
+        other = (box.program, "-y", "--set", "undo_keep=10", "--exec", "--", "sh", "-c", script)
         session = subprocess.Popen(other, **options)
         until(lambda: os.path.exists(f"{box.project}/x") and git("log", "-1", "--format=%s") == "in-main\n")
         box.write(f"{copies(box)[0]}/go", "")

@@ -393,3 +393,14 @@ def test_submodules_and_large_files_come_along_and_lose_no_commit(user_box, user
     assert new(box, "idle", "true").returncode == 0
     assert box.claudebox("-y", "finish", "idle").returncode == 0
     assert copies(box) == []
+
+
+def test_a_file_of_variables_is_of_the_directory_where_the_command_was_given(user_box, user_repository):
+    # proves AGENT-04, CLI-01
+    with open(f"{user_box.project}/test.env", "w", encoding="utf-8") as file:
+        file.write("GREETING=hello\n")  # not committed: the worktree has none
+
+    flags = ("-y", "--env-file", "test.env", "new", "one")
+    result = user_box.claudebox(*flags, "--exec", "--", "sh", "-c", "echo $GREETING; ls *.env")
+
+    assert result.stdout == "hello\n", result.stderr

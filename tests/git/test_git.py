@@ -246,7 +246,7 @@ def test_in_a_subdirectory_git_works_and_the_rest_is_read_only(box, git, committ
     )
 
     assert "the repository starts above" in result.stderr
-    assert "(`--project repository` makes all of it the project)" in result.stderr
+    assert "(`--set project=repository` makes all of it the project)" in result.stderr
     assert result.stdout.split() == ["??", "../", "first", "below", "first"]
     assert sorted(os.listdir(f"{box.project}/package")) == ["beside", "deeper"]
     assert os.listdir(below) == ["new"]
@@ -260,7 +260,7 @@ def test_all_of_the_repository_can_be_the_project(user_box):
     checkout = repositories.make(box)
     box.write("CLAUDE.md", "memory\n")
     box.write(".claudebox.toml", 'git_import = "manual"\n')  # the file of the project that it is now
-    below, flags = box.mkdir("package/deeper"), ("--project", "repository")
+    below, flags = box.mkdir("package/deeper"), ("--set", "project=repository")
     script = "pwd; cat ../../CLAUDE.md; touch ../made; git add -A ../..; git commit -qm below; git status -s"
 
     result = box.sh(script, cwd=below, flags=(*flags, "--mount-ro", f"../../../{os.path.basename(box.home)}/x:/x"))
@@ -276,7 +276,7 @@ def test_all_of_the_repository_can_be_the_project(user_box):
     assert imported.returncode == 0, imported.stderr
     assert checkout.sh("git log -1 --format=%s; ls package").split() == ["below", "again", "deeper", "made"]
     assert again.stdout.split() == [below]
-    refused = box.sh("touch ../again", cwd=below, flags=("--project", "directory"))
+    refused = box.sh("touch ../again", cwd=below, flags=("--set", "project=directory"))
     assert refused.returncode == 1
 
 

@@ -88,7 +88,7 @@ def configure(box, port, token="env:THE_TOKEN"):
 def test_git_inside_logs_in_to_the_named_host_and_to_no_other(box, repository):
     # proves SEC-03
     box.environ |= {"THE_TOKEN": TOKEN, "GIT_TERMINAL_PROMPT": "0"}
-    prompt = ("--set-env", "GIT_TERMINAL_PROMPT=0")
+    prompt = ("--env", "GIT_TERMINAL_PROMPT=0")
     with server(repository) as (port, seen), server(repository) as (other, seen_by_other):
         refused = box.sh(CLONE.format(f"localhost:{port}"), flags=prompt)  # control: it does need the token
         assert refused.returncode != 0
@@ -116,7 +116,7 @@ def test_the_helpers_and_tokens_of_the_host_stay_out(user_box, repository):
     user_box.write(f"{user_box.base}/helper", answer, mode=0o755)
     user_box.write(f"{user_box.home}/.gitconfig", f"[credential]\n\thelper = {user_box.base}/helper\n")
     user_box.write(f"{user_box.home}/.git-credentials", "https://x:CANARY@localhost\n")
-    flags = ("--set-env", "GIT_TERMINAL_PROMPT=0", "--mount-ro", f"{user_box.base}/helper")
+    flags = ("--env", "GIT_TERMINAL_PROMPT=0", "--mount-ro", f"{user_box.base}/helper")
     with server(repository) as (port, _):
         probe = f"printf 'protocol=https\\nhost=localhost:{port}\\n\\n' | git credential fill"
         outside = user_box.host("sh", "-c", probe, env={"GIT_TERMINAL_PROMPT": "0"})

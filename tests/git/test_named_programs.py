@@ -110,7 +110,9 @@ def test_a_repository_is_not_mounted_writable_at_another_place_nor_its_git_direc
         assert "mount it at its own place" in refused.stderr
     script = "echo >/data/x"
     assert user_box.sh(script, flags=("--mount-rw", f"{user_box.base}/plain:/data")).returncode == 0
-    assert user_box.sh(script, flags=("--mount-rw", f"{repository}:/data", "--unsafe-mounts")).returncode == 0
+    assert (
+        user_box.sh(script, flags=("--mount-rw", f"{repository}:/data", "--set", "unsafe_mounts=true")).returncode == 0
+    )
     assert user_box.sh("cat /data/a", flags=("--mount-ro", f"{repository}:/data")).stdout == "a\n"
 
 

@@ -122,12 +122,12 @@ def test_what_stays_inside_is_named_and_how_to_go_on(user_repository):
 def test_manual_waits_for_the_command(user_repository):
     # proves GIT-03
     box = user_repository
-    said = box.sh(COMMIT, flags=("--git-import", "manual")).stderr
+    said = box.sh(COMMIT, flags=("--set", "git_import=manual")).stderr
 
     assert "`claudebox sync` brings it" in said
     assert sh(box, "git log --format=%s") == "first\n"
     # The next session goes on from there.
-    assert box.sh("git log -1 --format=%s", flags=("--git-import", "manual")).stdout == "inside\n"
+    assert box.sh("git log -1 --format=%s", flags=("--set", "git_import=manual")).stdout == "inside\n"
     imported = box.claudebox("sync")
     assert (imported.returncode, imported.stderr.split(" ")[:3]) == (0, ["claudebox:", "git:", "main"])
     assert sh(box, "git log -1 --format=%s; git status --porcelain") == "inside\n"
@@ -140,7 +140,7 @@ def test_ask_shows_and_asks(user_repository):
     with Terminal(box) as terminal:
         for answer, log in (("n\r", "first\n"), ("y\r", "inside\nfirst\n")):
             script = f"test -e done || {{ {COMMIT}; touch .git/done; }}" if answer == "n\r" else "true"
-            terminal.type(f"{box.program} -y --git-import ask --exec -- sh -c '{script}'")
+            terminal.type(f"{box.program} -y --set git_import=ask --exec -- sh -c '{script}'")
             terminal.expect("inside")
             terminal.expect(r"1 file changed, 1 insertion")
             terminal.expect(r"Bring these commits into your repository\? \[Y/n\] ")
@@ -296,8 +296,10 @@ def test_what_an_agent_broke_in_its_git_directory_does_not_last(user_repository)
     broken = "echo nowhere >.git/commondir; echo x >.git/index; mkdir .git/index.lock"
 
     for mode, more in (("auto", "true"), ("manual", "echo x >.git/HEAD")):
-        box.sh(f"git commit -q --allow-empty -m {mode}; {broken}; {more}", flags=("--git-import", mode))
-        found = box.sh("git log -1 --format=%s; git status --porcelain; git add a", flags=("--git-import", mode))
+        box.sh(f"git commit -q --allow-empty -m {mode}; {broken}; {more}", flags=("--set", f"git_import={mode}"))
+        found = box.sh(
+            "git log -1 --format=%s; git status --porcelain; git add a", flags=("--set", f"git_import={mode}")
+        )
         assert (found.stdout, found.returncode) == (f"{mode}\n", 0), found.stderr
     box.claudebox("sync")
     assert sh(box, "git log --format=%s; git status --porcelain") == "manual\nauto\nfirst\n"
@@ -307,7 +309,7 @@ def test_what_an_agent_broke_in_its_git_directory_does_not_last(user_repository)
 def test_commits_of_a_killed_session_are_found_after_a_reboot_and_a_rename(user_repository, change):
     # proves NEW-R8
     box = user_repository
-    box.sh(COMMIT, flags=("--git-import", "manual"))  # as if it had been killed: nothing has come back
+    box.sh(COMMIT, flags=("--set", "git_import=manual"))  # as if it had been killed: nothing has come back
     (private,) = [path.parent for path in Path(box.home, ".claudebox/instances").glob("*/git/*/state")]
     if change == "reboot":  # its name was made of a number that has changed
         private.rename(private.with_name("0" * 16))
@@ -364,7 +366,7 @@ def test_a_repository_is_adopted_as_a_whole_whenever_it_is_killed(user_box, chec
     # proves NEW-R6
     box = user_box
     box.write(f"{box.home}/.gitconfig", GITCONFIG)
-    box.sh(MADE, flags=("--git-import", "manual"))
+    box.sh(MADE, flags=("--set", "git_import=manual"))
     (private,) = [path.parent for path in Path(box.home, ".claudebox/instances").glob("*/git/*/state")]
     killed = box.host("/usr/bin/python3", "-IS", "-c", KILL, f"{checkout}/src", str(private), when)
     assert killed.returncode == -9, killed.stderr

@@ -59,7 +59,7 @@ def start_all(box, model) -> None:
         for name, command in commands.items()
     ]}, key=KEY)  # fmt: skip
     env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "CLAUDE_CODE_MAX_RETRIES": "0"}
-    limits = {"poor": ("--tokens", "1000"), "slow": ("--time-limit", "12s")}
+    limits = {"poor": ("--set", "tokens=1000"), "slow": ("--time-limit", "12s")}
     for name in commands:
         started = box.claudebox("-y", "--detach", "new", name, *limits.get(name, ()), f"do {name}", env=env)
         assert started.returncode == 0, started.stderr

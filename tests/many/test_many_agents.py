@@ -150,14 +150,14 @@ class Fleet:
     def start(self, name: str) -> None:
         """Start an agent in its copy, new or there already; the last of them have a network of their own."""
         network = ("--network", "allow", "--allow-domain", "example.org") if self.names.index(name) % 4 == 3 else ()
-        words = (*network, "--undo-keep", "0", "new", name, "--exec", "--", "sh", "-c", WORK)
+        words = (*network, "--set", "undo_keep=0", "new", name, "--exec", "--", "sh", "-c", WORK)
         started = self.box.claudebox("-y", "--detach", *words)
         assert started.returncode == 0, started.stderr
         self.running[name] = True
 
     def kill_start(self, name: str) -> None:
         """Kill the command that starts an agent, at any moment; the agent may run, or not."""
-        words = ("-y", "--detach", "--undo-keep", "0", "new", name, "--exec", "--", "sh", "-c", WORK)
+        words = ("-y", "--detach", "--set", "undo_keep=0", "new", name, "--exec", "--", "sh", "-c", WORK)
         process = begin(self.box, subprocess.DEVNULL, *words)
         time.sleep(self.numbers.uniform(0, 1.5))
         process.kill()

@@ -66,7 +66,7 @@ class NetBox(Box):
 
     @property
     def choice(self) -> tuple[str, ...]:
-        return ("--uplink", self.uplink) if self.uplink else ()
+        return ("--set", f"uplink={self.uplink}") if self.uplink else ()
 
     def host(self, *argv: str, **options: object) -> subprocess.CompletedProcess[str]:
         as_root: dict[str, object] = {"user": None, "group": None, "extra_groups": None}  # `outside` gives it up again

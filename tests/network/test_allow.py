@@ -153,7 +153,7 @@ def test_the_way_out_cannot_be_changed_from_inside(plain_netbox):
     targets = json.dumps([["tcp", "public.example", PORT], ["tcp", topology.INTERNET4, PORT]])
     script = f"PATH=$PATH:/usr/sbin; {'; '.join(attempts)}; {nested} {PYTHON} {probe} '{targets}'"
 
-    result = plain_netbox.sh(script, flags=(*allow("public.example"), "--allow-userns"))
+    result = plain_netbox.sh(script, flags=(*allow("public.example"), "--set", "allow_userns=true"))
 
     assert [answer for answer, _ in json.loads(result.stdout)] == ["internet", "ENETUNREACH"], result.stderr
     refusals = [line for line in result.stderr.lower().splitlines() if line.endswith(("ted", "denied"))]
@@ -261,7 +261,7 @@ print(socket.create_connection(("www.public.example", 8000)).recv(64).decode())
 
 def test_single_ports_work_beside_it(plain_netbox):
     # proves NET-03
-    flags = (*allow("public.example"), "--allow-host-port", str(PORT))
+    flags = (*allow("public.example"), "--set", f"allow_host_port={PORT}")
     targets = [["tcp", "127.0.0.1", PORT], ["tcp", "public.example", PORT], ["connect", "127.0.0.1", PORT],
                ["connect", "localhost", PORT]]  # fmt: skip
 
@@ -417,7 +417,7 @@ def test_what_is_shown_and_told_is_what_is_listed(plain_netbox):
 
 def test_the_variables_of_the_way_out_cannot_be_replaced(plain_netbox):
     elsewhere = "http://192.168.77.1:1"
-    result = plain_netbox.run("true", flags=(*allow("public.example"), "--set-env", f"HTTPS_PROXY={elsewhere}"))
+    result = plain_netbox.run("true", flags=(*allow("public.example"), "--env", f"HTTPS_PROXY={elsewhere}"))
     assert result.returncode == 125, result.stderr
     flags = (*allow("public.example"), "--env", "https_proxy")  # what is wanted by that is there, and stays as it is
     inside = plain_netbox.run("env", flags=flags, env={"https_proxy": elsewhere}).stdout

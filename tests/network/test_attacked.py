@@ -145,5 +145,5 @@ def test_an_address_of_the_host_is_not_called_one_of_the_lan(user_netbox):
 
     (line,) = (line for line in result.stderr.splitlines() if "were refused" in line)
     assert "of this machine" in line
-    assert f"--allow-host-port {PORT}" in line
-    assert "--allow-address" not in line
+    assert f"--set allow_host_port={PORT}" in line
+    assert "--set allow_addresses" not in line

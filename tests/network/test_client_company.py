@@ -43,7 +43,7 @@ def test_the_client_reaches_the_model_through_a_proxy_that_ends_tls(user_box, re
             port = process.stdout.readline().strip()
             env = {"ANTHROPIC_API_KEY": KEY, "HTTPS_PROXY": f"http://me:pass-word@127.0.0.1:{port}",
                    "NODE_EXTRA_CA_CERTS": certificate, "CLAUDE_CODE_MAX_RETRIES": "0"}  # fmt: skip
-            result = box.claudebox("-y", "--auth", auth, "-p", "hello", env=env, timeout=120)
+            result = box.claudebox("-y", "--set", f"auth={auth}", "-p", "hello", env=env, timeout=120)
         finally:
             process.kill()
 

@@ -77,7 +77,7 @@ def test_the_rules_are_complete_when_the_uplink_starts(plain_netbox, checkout):
     program = plain_netbox.write("looking", LOOKING.replace("LOG", log).replace("STARTED", started), mode=0o755)
     plain_netbox.program = bake(checkout, {"slirp4netns": program}) + "/bin/claudebox"
 
-    result = plain_netbox.sh("touch started", flags=(*INET, "--uplink", "slirp4netns"))
+    result = plain_netbox.sh("touch started", flags=(*INET, "--set", "uplink=slirp4netns"))
 
     assert result.returncode == 0, result.stderr
     text = Path(log).read_text()
@@ -105,7 +105,7 @@ def test_an_uplink_that_fails_or_lies_stops_the_launch(plain_netbox, checkout, p
     path = plain_netbox.write("uplink", program, mode=0o755)
     plain_netbox.program = bake(checkout, {"slirp4netns": path}) + "/bin/claudebox"
 
-    result = plain_netbox.sh("touch ran", flags=(*INET, "--uplink", "slirp4netns"))
+    result = plain_netbox.sh("touch ran", flags=(*INET, "--set", "uplink=slirp4netns"))
 
     assert result.returncode == 125
     assert said in result.stderr
@@ -120,7 +120,7 @@ def test_an_uplink_that_hangs_stops_the_launch(plain_netbox, checkout):
     path = plain_netbox.write("uplink", "#!/bin/sh\nexec sleep 98765\n", mode=0o755)
     plain_netbox.program = bake(checkout, {"slirp4netns": path}) + "/bin/claudebox"
 
-    result = plain_netbox.sh("touch ran", flags=(*INET, "--uplink", "slirp4netns"))
+    result = plain_netbox.sh("touch ran", flags=(*INET, "--set", "uplink=slirp4netns"))
 
     assert result.returncode == 125
     assert "did not get ready within 10 seconds" in result.stderr
@@ -147,7 +147,7 @@ def test_an_old_pasta_is_never_used(plain_netbox):
         pytest.skip("this machine has no old pasta")
 
     assert "through slirp4netns" in plain_netbox.run("true", flags=INET).stderr
-    forced = plain_netbox.run("true", flags=(*INET, "--uplink", "pasta"))
+    forced = plain_netbox.run("true", flags=(*INET, "--set", "uplink=pasta"))
 
     assert forced.returncode == 125
     assert "too old" in forced.stderr

@@ -11,7 +11,7 @@ from claudebox.plan import environment as plan_environment
 from claudebox.settings.records import AddressRequest, Constant, NameRequest, Policy
 from claudebox.settings.table import SETTINGS
 
-LAN = (AddressRequest("10.0.0.0/8", 0, "--allow-address"),)
+LAN = (AddressRequest("10.0.0.0/8", 0, "--set allow_addresses"),)
 NAMES = (NameRequest("a.example", "--allow-domain"),)
 
 
@@ -132,7 +132,7 @@ def test_other_tiers_have_nothing_of_it(tier):
 def test_the_way_out_is_not_replaced_by_a_constant():
     with pytest.raises(ClaudeboxError, match="the only way out"):
         plan_environment.plan_variables(
-            allowed("a.example", constants=(Constant("HTTPS_PROXY", "http://x", "--set-env"),)), hosts.debian(), ()
+            allowed("a.example", constants=(Constant("HTTPS_PROXY", "http://x", "--env"),)), hosts.debian(), ()
         )
 
 

@@ -1,4 +1,4 @@
-"""`--allow-address`: what a user opens is reached, what must stay closed is not, and what was refused is named."""
+"""`allow_addresses`: what a user opens is reached, what must stay closed is not, and what was refused is named."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLOSED = (
 
 
 def flags(*addresses: str) -> tuple[str, ...]:
-    return tuple(word for address in addresses for word in ("--allow-address", address))
+    return tuple(word for address in addresses for word in ("--set", f"allow_addresses={address}"))
 
 
 def test_exactly_what_is_opened_can_be_reached_in_tier_inet(netbox):
@@ -43,15 +43,15 @@ def test_exactly_what_is_opened_can_be_reached_in_tier_inet(netbox):
     assert answers[-3:] == ["ECONNREFUSED", "lan", "EPERM"]
     lan, machine, never = (line for line in result.stderr.splitlines() if "were refused" in line)
     assert f"10.1.2.3:{PORT + 1}" in lan
-    assert f"--allow-address 172.16.9.9:{PORT}" in lan
+    assert f"--set allow_addresses=172.16.9.9:{PORT}" in lan
     assert f"172.16.9.9:{PORT}" in lan
     assert f"{topology.HOST_LAN4}:{PORT}" in machine
-    assert f"--allow-host-port {PORT}" in machine
+    assert f"--set allow_host_port={PORT}" in machine
     assert f"169.254.169.254:{PORT}" in never
     log = netbox.host(netbox.program, "log", "denied").stdout
     assert f"172.16.9.9:{PORT}" in log
     assert "to permit what was denied: " in log.splitlines()[-1]
-    assert f"--allow-address 172.16.9.9:{PORT}" in log.splitlines()[-1]
+    assert f"--set allow_addresses=172.16.9.9:{PORT}" in log.splitlines()[-1]
 
 
 def test_what_claudebox_tries_itself_is_not_named(user_netbox):

@@ -1,4 +1,4 @@
-"""Single ports: the host's inside (`--allow-host-port`), and the sandbox's outside (`--publish`)."""
+"""Single ports: the host's inside (`allow_host_port`), and the sandbox's outside (`--publish`)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_exactly_one_port_of_the_host_is_open(box_in_world, tier):
     targets = [["tcp", "127.0.0.1", PORT], ["tcp", "::1", PORT]]
     others = [["tcp", "127.0.0.1", PORT + 1], ["tcp", topology.HOST_LAN4, PORT], ["tcp", topology.HOST_PUBLIC6, PORT],
               ["tcp", "192.168.77.50", PORT], ["tcp", "10.0.2.2", PORT]]  # fmt: skip
-    with_it = ("--network", tier, "--allow-host-port", str(PORT))
+    with_it = ("--network", tier, "--set", f"allow_host_port={PORT}")
     without = box.probe(targets, flags=("--network", tier), wait=tier == "inet")
     assert [answer for answer, _ in without] == ["ECONNREFUSED", "ECONNREFUSED"]
 
@@ -81,7 +81,7 @@ def test_bytes_pass_unchanged_and_each_side_can_finish_first(plain_netbox, world
     server = echo(world, "host", address, 7002)
     try:
         result = plain_netbox.run(
-            PYTHON, script, "7002", "127.0.0.1", "::1", flags=("--network", "none", "--allow-host-port", "7002")
+            PYTHON, script, "7002", "127.0.0.1", "::1", flags=("--network", "none", "--set", "allow_host_port=7002")
         )
     finally:
         end(server)
@@ -90,7 +90,7 @@ def test_bytes_pass_unchanged_and_each_side_can_finish_first(plain_netbox, world
 
 def test_a_port_where_nobody_listens_fails_at_once(plain_netbox):
     result = plain_netbox.probe(
-        [["tcp", "127.0.0.1", 7009]], flags=("--network", "none", "--allow-host-port", "7009"), wait=False
+        [["tcp", "127.0.0.1", 7009]], flags=("--network", "none", "--set", "allow_host_port=7009"), wait=False
     )[0]
 
     assert result[0] in ("ECONNRESET", "")
@@ -100,7 +100,7 @@ def test_a_port_where_nobody_listens_fails_at_once(plain_netbox):
 def test_many_connections_at_once_are_served(plain_netbox):
     targets = [["tcp", "127.0.0.1", PORT]] * 300
 
-    results = plain_netbox.probe(targets, flags=("--network", "none", "--allow-host-port", str(PORT)), wait=False)
+    results = plain_netbox.probe(targets, flags=("--network", "none", "--set", f"allow_host_port={PORT}"), wait=False)
 
     assert [answer for answer, _ in results] == ["host"] * 300
 
@@ -128,7 +128,7 @@ def test_a_published_server_is_reachable_from_the_hosts_loopback_only(box_in_wor
 
 
 def test_relays_end_with_a_launcher_that_is_killed(plain_netbox):
-    flags = ("--network", "inet", "--publish", "3001", "--allow-host-port", str(PORT))
+    flags = ("--network", "inet", "--publish", "3001", "--set", f"allow_host_port={PORT}")
     with plain_netbox.start("sleep", "1000", flags=flags) as process:
         assert wait_until(lambda: any(line.startswith("sleep") for line in processes.descendants(process.pid).values()))
         found = processes.descendants(process.pid)
@@ -158,16 +158,16 @@ def test_a_port_that_only_root_may_open_is_told(plain_netbox):
 
 
 @pytest.mark.parametrize(("flags", "said"), [
-    (("--allow-host-port", "80"), "has no effect with `--network full`"),
+    (("--set", "allow_host_port=80"), "has no effect with `--network full`"),
     (("--publish", "80"), "has no effect with `--network full`"),
     (("--network", "none", "--publish", "0"), "a port from 1 to 65535, not `0`"),
     (("--network", "none", "--publish", "3000:"), "`HOST:PORT` with two of them"),
     (("--network", "none", "--publish", "65536"), "a port from 1 to 65535, not `65536`"),
-    (("--network", "none", "--allow-host-port", "http"), "a port from 1 to 65535, not `http`"),
-    (("--network", "none", "--allow-host-port", "-1"), "a port from 1 to 65535, not `-1`"),
-    (("--network", "none", "--allow-host-port", "99999999999999999999"), "a port from 1 to 65535"),
-    (("--network", "none", "--allow-host-port", "٣"), "a port from 1 to 65535"),
-    (("--network", "none", "--allow-host-port", "80", "--publish", "80"), "cannot be both"),
+    (("--network", "none", "--set", "allow_host_port=http"), "a port from 1 to 65535, not `http`"),
+    (("--network", "none", "--set", "allow_host_port=-1"), "a port from 1 to 65535, not `-1`"),
+    (("--network", "none", "--set", "allow_host_port=99999999999999999999"), "a port from 1 to 65535"),
+    (("--network", "none", "--set", "allow_host_port=٣"), "a port from 1 to 65535"),
+    (("--network", "none", "--set", "allow_host_port=80", "--publish", "80"), "cannot be both"),
 ])  # fmt: skip
 def test_ports_that_make_no_sense_are_refused(user_box, flags, said):
     result = user_box.run("true", flags=flags)
@@ -177,7 +177,7 @@ def test_ports_that_make_no_sense_are_refused(user_box, flags, said):
 
 
 def test_the_plan_shows_ports_and_rules_with_their_reasons(plain_netbox):
-    flags = ("--network", "inet", "--allow-host-port", "5432", "--publish", "3000")
+    flags = ("--network", "inet", "--set", "allow_host_port=5432", "--publish", "3000")
     shown = json.loads(plain_netbox.claudebox("--explain", "--json", *flags, "--exec", "--", "true").stdout)
 
     assert shown["link"]["host_ports"] == [5432]

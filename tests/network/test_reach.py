@@ -137,7 +137,7 @@ def test_rules_cannot_be_changed_from_inside(plain_netbox):
     probe = plain_netbox.write("probe.py", Path(__file__).with_name("probe.py").read_text())
     target = json.dumps([["tcp", "192.168.77.50", PORT], ["tcp", topology.INTERNET4, PORT]])
 
-    result = plain_netbox.sh(f"{script}; {PYTHON} {probe} '{target}'", flags=(*INET, "--allow-userns"))
+    result = plain_netbox.sh(f"{script}; {PYTHON} {probe} '{target}'", flags=(*INET, "--set", "allow_userns=true"))
 
     own, answers = result.stdout.splitlines()
     assert own == "own"  # a nested user namespace can be made, and rules its own network only

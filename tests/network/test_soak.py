@@ -241,7 +241,7 @@ def test_an_honest_program_goes_on_while_everything_is_attacked_and_the_log_is_t
     box.environ |= {"ANTHROPIC_API_KEY": "sk-of-a-test", "ANTHROPIC_BASE_URL": f"http://{PLACE}:8080"}
     box.write("hostile.py", HOSTILE)
     script = box.write("honest.py", HONEST)
-    with box.start(PYTHON, script, str(SECONDS), flags=("--receipt", "always"), stdin=subprocess.PIPE) as process:
+    with box.start(PYTHON, script, str(SECONDS), flags=("--set", "receipt=always"), stdin=subprocess.PIPE) as process:
         limit = threading.Timer(SECONDS * 3 + 100, process.kill)  # whoever reads below meets an end, and says what came
         limit.daemon = True
         limit.start()

@@ -143,7 +143,7 @@ def webbox(plain_netbox, web):
 
 def trusted(box) -> tuple[str, ...]:
     names = ("GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "PIP_CERT", "CURL_CA_BUNDLE")
-    return tuple(word for name in names for word in ("--set-env", f"{name}={box.project}/ca.pem"))
+    return tuple(word for name in names for word in ("--env", f"{name}={box.project}/ca.pem"))
 
 
 RAW = """
@@ -239,7 +239,7 @@ def rust(box) -> tuple[str, tuple[str, ...]]:
     shutil.copytree(toolchains[0].parent.parent, target, symlinks=True,
                     ignore=shutil.ignore_patterns("share", "rustlib"))  # fmt: skip
     subprocess.run(["chown", "-R", f"{box.account.uid}:{box.account.gid}", target], check=True)
-    return str(target), ("--mount-ro", str(target), "--set-env", f"RUSTC={target}/bin/rustc")
+    return str(target), ("--mount-ro", str(target), "--env", f"RUSTC={target}/bin/rustc")
 
 
 FRONTING = """

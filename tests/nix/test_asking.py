@@ -33,7 +33,7 @@ def test_no_program_is_run_to_decide(watched):
     assert "directly" in decision(box)
     assert ran() == []
 
-    box.sh("true", flags=("--nixpkgs", box.daemon.packages, "--package", "hello"))
+    box.sh("true", flags=("--set", f"nixpkgs={box.daemon.packages}", "--package", "hello"))
     assert ran()  # to build, after the question
 
 
@@ -89,7 +89,7 @@ def test_a_daemon_that_does_not_answer_is_off_with_the_reason(watched):
     box.daemon.stop()
     try:
         told = decision(box)
-        plainly = box.sh("nix store ping", flags=("--nix", "daemon"))
+        plainly = box.sh("nix store ping", flags=("--set", "nix=daemon"))
     finally:
         box.daemon.start()
     assert "the store, and not the daemon" in told
@@ -108,7 +108,7 @@ def test_builders_without_a_sandbox_are_off_unless_said_plainly(daemons, nix_box
 
     assert f"`sandbox` is {sandbox}" in told
     assert "set `sandbox = true`" in told
-    plainly = box.sh("nix store ping", flags=("--nix", "daemon"))
+    plainly = box.sh("nix store ping", flags=("--set", "nix=daemon"))
     assert plainly.returncode == 0
     assert "builders may see files of this machine" in plainly.stderr
 

@@ -48,7 +48,13 @@ def test_the_dev_shell_of_a_worktree_is_found(repository):
     _git(repository, "worktree", "add", "--quiet", f"{place}/one")
     repository.project = f"{place}/one"
 
-    result = repository.sh('hello "$FROM_SHELL"', flags=("--devshell",))
+    result = repository.sh(
+        'hello "$FROM_SHELL"',
+        flags=(
+            "--set",
+            "devshell=true",
+        ),
+    )
 
     assert result.stdout == "Hello, a value with blanks!\n", result.stderr
 
@@ -60,6 +66,12 @@ def test_the_dev_shell_of_a_submodule_is_found(repository):
     _git(repository, "submodule", "--quiet", "add", repository.project, "part", directory=outer)
     repository.project = f"{outer}/part"
 
-    result = repository.sh('hello "$FROM_SHELL"', flags=("--devshell",))
+    result = repository.sh(
+        'hello "$FROM_SHELL"',
+        flags=(
+            "--set",
+            "devshell=true",
+        ),
+    )
 
     assert result.stdout == "Hello, a value with blanks!\n", result.stderr

@@ -37,7 +37,10 @@ def test_the_shell_of_the_project_is_entered_inside(nix_box):
         'hello; echo "$FROM_SHELL"; echo "$PYTHONPATH"; test "$HOOK" = "$CLAUDEBOX" && echo hooked; echo $HOME; '
         "echo $TMPDIR $SHELL $TERM; echo ${out-}${name-}${builder-}${NIX_BUILD_TOP-}${TEMP-}; echo $PATH; "
         "echo $NIX_REMOTE; pwd",
-        flags=("--devshell",),
+        flags=(
+            "--set",
+            "devshell=true",
+        ),
     )
 
     assert result.returncode == 0, result.stderr
@@ -59,7 +62,13 @@ def test_a_shell_without_flakes_is_entered_too(nix_box):
         f'(builtins.getFlake "path:{nix_box.daemon.source}").devShells.${{builtins.currentSystem}}.default',
     )
 
-    result = nix_box.sh('hello "$FROM_SHELL"', flags=("--devshell",))
+    result = nix_box.sh(
+        'hello "$FROM_SHELL"',
+        flags=(
+            "--set",
+            "devshell=true",
+        ),
+    )
 
     assert result.stdout == "Hello, a value with blanks!\n", result.stderr
 
@@ -68,7 +77,20 @@ def test_words_and_status_of_the_program_pass_unchanged(nix_box):
     # proves SAND-14, D-01
     shell(nix_box)
 
-    result = nix_box.run("sh", "-c", 'printf "<%s>" "$@"; exit 7', "sh", "a b", "*", "$HOME", "", flags=("--devshell",))
+    result = nix_box.run(
+        "sh",
+        "-c",
+        'printf "<%s>" "$@"; exit 7',
+        "sh",
+        "a b",
+        "*",
+        "$HOME",
+        "",
+        flags=(
+            "--set",
+            "devshell=true",
+        ),
+    )
 
     assert result.stdout == "<a b><*><$HOME><>"
     assert result.returncode == 7
@@ -79,18 +101,27 @@ def test_the_host_evaluates_nothing_of_the_project(nix_box, overhear):
     shell(nix_box)
     ran = overhear(nix_box)
 
-    assert nix_box.sh("hello", flags=("--devshell",)).stdout == "Hello, world!\n"
+    assert (
+        nix_box.sh(
+            "hello",
+            flags=(
+                "--set",
+                "devshell=true",
+            ),
+        ).stdout
+        == "Hello, world!\n"
+    )
     assert ran() == []
 
-    package = ("--nixpkgs", nix_box.daemon.packages, "--package", "hello")
-    assert nix_box.sh("hello", flags=(*package, "--devshell")).stdout == "Hello, world!\n"
+    package = ("--set", f"nixpkgs={nix_box.daemon.packages}", "--package", "hello")
+    assert nix_box.sh("hello", flags=(*package, "--set", "devshell=true")).stdout == "Hello, world!\n"
     assert [line for line in ran() if "build" in line]
 
 
 @pytest.mark.parametrize(("content", "flags", "reason"), [
     ("", (), "this project has no dev shell"),
     (FLAKE, ("--network", "none"), "needs Nix there, which is off"),
-    (FLAKE, ("--nix", "off"), "needs Nix there, which is off: you said so"),
+    (FLAKE, ("--set", "nix=off"), "needs Nix there, which is off: you said so"),
     ("{ outputs = _: throw ''never to be had''; }", (), "could not be made; see above"),
 ])  # fmt: skip
 def test_a_shell_that_cannot_be_made_stops_the_launch(nix_box, content, flags, reason):
@@ -98,7 +129,7 @@ def test_a_shell_that_cannot_be_made_stops_the_launch(nix_box, content, flags, r
     if content:
         nix_box.write("flake.nix", content.format(source=nix_box.daemon.source) if content == FLAKE else content)
 
-    result = nix_box.sh("echo started", flags=("--devshell", *flags))
+    result = nix_box.sh("echo started", flags=("--set", "devshell=true", *flags))
 
     assert (result.returncode, result.stdout) == (125, "")
     assert reason in result.stderr
@@ -110,7 +141,13 @@ def test_a_repository_with_a_shell_works_too(nix_box):
     for words in (("init", "-q"), ("add", "flake.nix")):
         assert nix_box.host("git", *words).returncode == 0
 
-    result = nix_box.sh("hello; nix flake metadata . | grep -c git+file", flags=("--devshell",))
+    result = nix_box.sh(
+        "hello; nix flake metadata . | grep -c git+file",
+        flags=(
+            "--set",
+            "devshell=true",
+        ),
+    )
 
     assert result.stdout.splitlines()[0] == "Hello, world!", result.stderr
 

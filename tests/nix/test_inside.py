@@ -48,7 +48,7 @@ def test_root_can_use_the_daemon_too_if_he_says_so(daemons, nix_boxes, version):
     # proves SAND-07
     box = nix_boxes(daemons(version), ROOT)
 
-    result = box.sh(f"nix run path:{box.daemon.source}#hello", flags=("--nix", "daemon"))
+    result = box.sh(f"nix run path:{box.daemon.source}#hello", flags=("--set", "nix=daemon"))
 
     assert result.stdout == "Hello, world!\n", result.stderr
     assert "can become root on this machine" in result.stderr
@@ -89,7 +89,7 @@ def test_a_daemon_that_starts_anew_is_reached_again(daemons, nix_boxes, ordinary
     box = nix_boxes(daemon, ordinary_account)
     script = "nix store ping || exit 1; touch asked; while [ ! -e again ]; do sleep 0.02; done; nix store ping"
     with subprocess.Popen(
-        [box.program, "-y", "--nix", "daemon", "--exec", "--", "sh", "-c", script], cwd=box.project,
+        [box.program, "-y", "--set", "nix=daemon", "--exec", "--", "sh", "-c", script], cwd=box.project,
         env=box.variables(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         **box.account.demotion,
     ) as process:  # fmt: skip
@@ -121,14 +121,14 @@ def test_a_build_whose_result_is_known_cannot_bring_the_network_back(nix_box, li
 
     assert listener.seen == []
     # The same is possible where the user says so, and where the network is the host's anyway.
-    assert nix_box.run(*known, flags=("--network", tier, "--nix", "daemon")).returncode == 0
+    assert nix_box.run(*known, flags=("--network", tier, "--set", "nix=daemon")).returncode == 0
     assert nix_box.run(*fetched).returncode == 0
     assert listener.seen == ["/by-a-builder", "/by-the-daemon"]
 
 
 def test_off_means_that_there_is_no_socket_and_that_nix_says_so(nix_box):
     # proves NIXSEC-01
-    result = nix_box.sh("ls /nix/var/nix; ls /nix/store | wc -l; nix store ping", flags=("--nix", "off"))
+    result = nix_box.sh("ls /nix/var/nix; ls /nix/store | wc -l; nix store ping", flags=("--set", "nix=off"))
 
     assert result.stdout == f"{len(os.listdir(nix_box.daemon.real('/nix/store'))) - 1}\n"  # without .links
     assert "cannot connect to socket at '/nix/var/nix/daemon-socket/socket'" in result.stderr
@@ -142,7 +142,7 @@ def test_a_store_that_somebody_has_without_a_daemon_is_only_read(daemons, nix_bo
     alone = {"NIX_REMOTE": f"local?root={daemon.base}/root"}
 
     result = box.sh(f"{hello}/bin/hello; ls /nix/var/nix", env=alone)
-    refused = box.sh("true", flags=("--nix", "relay"), env=alone)
+    refused = box.sh("true", flags=("--set", "nix=relay"), env=alone)
 
     assert result.stdout == "Hello, world!\n", result.stderr
     assert "single-user" in result.stderr

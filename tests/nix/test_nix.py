@@ -79,29 +79,29 @@ def test_every_tier_but_full_is_without_the_daemon_unless_the_user_said_so(tier,
     assert decision.kind == "off"
     assert "the host's network" in decision.why
     assert 'nix = "daemon"' in decision.remedy
-    plainly = judged(Policy("exec", network=tier, nix="daemon", nix_origin="--nix"))
+    plainly = judged(Policy("exec", network=tier, nix="daemon", nix_origin="--set nix"))
     assert plainly.kind == "daemon"
     assert any("the host's network" in warning for warning in plainly.warnings)
 
 
 def test_what_the_user_says_plainly_is_done_with_a_warning():
     # proves NIXSEC-01
-    told = judged(Policy("exec", nix="daemon", nix_origin="--nix"), trusted="yes", sandbox="false")
+    told = judged(Policy("exec", nix="daemon", nix_origin="--set nix"), trusted="yes", sandbox="false")
 
     assert told.kind == "daemon"
     assert any("root" in warning for warning in told.warnings)
     assert any("sandbox" in warning for warning in told.warnings)
     assert judged(Policy("exec", nix="off"), trusted="no").kind == "off"
-    assert judged(Policy("exec", nix="relay", nix_origin="--nix")).kind == "relay"
+    assert judged(Policy("exec", nix="relay", nix_origin="--set nix")).kind == "relay"
 
 
 def test_what_the_user_says_plainly_and_cannot_be_had_stops_the_launch():
     # proves NIXSEC-01
     with pytest.raises(ClaudeboxError, match="cannot stand in front"):
-        judged(Policy("exec", nix="relay", nix_origin="--nix"), version="2.8.0")
+        judged(Policy("exec", nix="relay", nix_origin="--set nix"), version="2.8.0")
     for kind in ("daemon", "relay"):
         with pytest.raises(ClaudeboxError, match="single-user"):
-            judged(Policy("exec", nix=kind, nix_origin="--nix"), location=Location(problem="it is single-user"))
+            judged(Policy("exec", nix=kind, nix_origin="--set nix"), location=Location(problem="it is single-user"))
 
 
 def test_a_daemon_that_cannot_be_used_is_off_without_an_error():
@@ -178,8 +178,8 @@ def test_only_loopback_makes_nix_believe_that_it_is_offline_unless_told():
 
 @pytest.mark.parametrize("policy", [
     Policy("exec", ("true",), packages=(NameRequest("jq", "--package"),)),
-    Policy("exec", ("true",), devshell="--devshell"),
-    Policy("exec", ("true",), nix="daemon", nix_origin="--nix"),
+    Policy("exec", ("true",), devshell="--set devshell=true"),
+    Policy("exec", ("true",), nix="daemon", nix_origin="--set nix"),
 ])  # fmt: skip
 def test_what_needs_nix_is_refused_where_there_is_none(policy):
     # proves PKG-01
@@ -197,7 +197,7 @@ def test_without_nix_nothing_of_it_is_said():
 def test_a_dev_shell_needs_the_daemon_and_a_file_of_the_project():
     host = hosts.nixos()
     assert host.nix is not None
-    wanted = Policy("exec", ("true",), devshell="--devshell")
+    wanted = Policy("exec", ("true",), devshell="--set devshell=true")
 
     with pytest.raises(ClaudeboxError, match="no dev shell"):
         compose.make_plan(wanted, host)
@@ -454,7 +454,7 @@ def test_what_is_no_reference_to_a_package_set(reference):
     if reference:
         with pytest.raises(ClaudeboxError, match="is not a package set"):
             decide_policy(
-                layers.read_settings(["--nixpkgs", reference, "-y", "--exec", "--", "true"], {}),
+                layers.read_settings(["--set", f"nixpkgs={reference}", "-y", "--exec", "--", "true"], {}),
                 home="/h",
                 workdir="/w",
             )

@@ -46,7 +46,13 @@ def test_a_dev_shell_is_made_by_the_newer_nix(nixos_box):
     # proves PKG-01
     nixos_box.write("shell.nix", f'(builtins.getFlake "path:{nixos_box.daemon.source}").devShells.x86_64-linux.default')
 
-    result = nixos_box.sh('hello "$FROM_SHELL $HOOK"; echo $SHELL', flags=("--devshell",))
+    result = nixos_box.sh(
+        'hello "$FROM_SHELL $HOOK"; echo $SHELL',
+        flags=(
+            "--set",
+            "devshell=true",
+        ),
+    )
 
     assert result.stdout == "Hello, a value with blanks ran!\n/bin/bash\n", result.stderr
 
@@ -55,7 +61,7 @@ def test_packages_come_from_the_set_that_was_baked_in(nixos_box):
     # proves PKG-01, NIX-03
     result = nixos_box.sh("true", flags=("--package", "nosuch"))
     chosen = nixos_box.sh(
-        "hello; echo $PATH", flags=("--nixpkgs", f"path:{nixos_box.daemon.source}", "--package", "hello")
+        "hello; echo $PATH", flags=("--set", f"nixpkgs=path:{nixos_box.daemon.source}", "--package", "hello")
     )
 
     assert result.returncode == 125

@@ -87,7 +87,7 @@ def test_a_package_that_cannot_be_had_stops_the_launch_with_its_name(watched, na
     box, _ = watched
 
     result = box.sh("echo inside", flags=packages("hello", name))
-    optional = box.sh("hello", flags=(*packages("hello", name), "--packages-optional"))
+    optional = box.sh("hello", flags=(*packages("hello", name), "--set", "packages_optional=true"))
 
     assert (result.returncode, result.stdout) == (125, "")
     assert f"error: `--package`: package `{name}` could not be built" in result.stderr
@@ -103,7 +103,7 @@ def test_a_package_set_that_cannot_be_reached_is_told(watched):
     commit = "61b7c44c4073f0b827768aff0049561b5110ea5a"
     offline = {"NIX_CONFIG": "download-attempts = 1\nconnect-timeout = 1", "https_proxy": "http://127.0.0.1:9"}
 
-    flags = ("--nixpkgs", f"github:NixOS/nixpkgs/{commit}", *packages("hello"))
+    flags = ("--set", f"nixpkgs=github:NixOS/nixpkgs/{commit}", *packages("hello"))
     result = box.sh("true", flags=flags, env=offline)
 
     assert result.returncode == 125
@@ -114,7 +114,7 @@ def test_a_package_set_that_cannot_be_reached_is_told(watched):
 def test_packages_stay_until_the_garbage_collector_is_told_otherwise(daemons, nix_boxes, ordinary_account, version):
     # proves PKG-01
     box = nix_boxes(daemons(version, ordinary_account, min_free="1002"), ordinary_account)
-    flags = ("--nix", "off", "--nixpkgs", box.daemon.packages, *packages("hello", "outputs"))
+    flags = ("--set", "nix=off", "--set", f"nixpkgs={box.daemon.packages}", *packages("hello", "outputs"))
     script = "hello; outputs"
     assert box.sh(script, flags=flags).stdout == "Hello, world!\nfrom bin\n"
     hello = box.daemon.build("hello")
@@ -135,7 +135,7 @@ def test_packages_stay_until_the_garbage_collector_is_told_otherwise(daemons, ni
 def test_what_is_gone_from_the_store_is_built_again(daemons, nix_boxes, ordinary_account):
     # proves PKG-01
     box = nix_boxes(daemons("2.26", ordinary_account, min_free="1003"), ordinary_account)
-    flags = ("--nix", "off", "--nixpkgs", box.daemon.packages, *packages("first"))
+    flags = ("--set", "nix=off", "--set", f"nixpkgs={box.daemon.packages}", *packages("first"))
     assert box.sh("tool", flags=flags).stdout == "first\n"
     first = box.daemon.build("first")
     for link in Path(box.home, ".claudebox/nix").glob("*/*"):
@@ -154,7 +154,7 @@ def test_a_package_set_that_changes_is_noticed(watched):
     box, builds = watched
     copy = f"{box.base}/set"
     shutil.copytree(box.daemon.packages.removeprefix("path:"), copy)
-    flags = ("--nixpkgs", f"path:{copy}", *packages("hello"))
+    flags = ("--set", f"nixpkgs=path:{copy}", *packages("hello"))
     assert box.sh("hello", flags=flags).stdout == "Hello, world!\n"
     assert builds()
 
@@ -168,7 +168,7 @@ def test_a_package_set_that_changes_is_noticed(watched):
 def test_packages_of_yesterday_do_where_nothing_newer_can_be_had(daemons, nix_boxes, ordinary_account, version):
     # proves PKG-01
     box = nix_boxes(daemons(version, ordinary_account, min_free="1006"), ordinary_account)
-    flags = ("--nix", "off", "--nixpkgs", box.daemon.packages, *packages("hello"))
+    flags = ("--set", "nix=off", "--set", f"nixpkgs={box.daemon.packages}", *packages("hello"))
     assert box.sh("hello", flags=flags).stdout == "Hello, world!\n"
     (record,) = Path(box.home, ".claudebox/nix").glob("*/paths")
 

@@ -25,7 +25,7 @@ def test_a_trusted_user_is_seen_not_to_be_trusted_inside(nix_boxes, daemons, ord
 
     assert promise(box) == {"status": "held", "detail": ""}
     assert promise(box, "--network", "none") == {"status": "held", "detail": ""}
-    told = promise(box, "--nix", "daemon")
+    told = promise(box, "--set", "nix=daemon")
     assert (told["status"], "you gave the sandbox the daemon" in told["detail"]) == ("untestable", True)
 
 

@@ -124,7 +124,7 @@ def test_an_old_nix_has_no_relay_and_says_what_to_do(nix_boxes, daemons, ordinar
     argv, witness = probes.post_build_hook(box, box.daemon)
 
     result = box.run(*argv)
-    asked = box.sh("true", flags=("--nix", "relay"))
+    asked = box.sh("true", flags=("--set", "nix=relay"))
 
     assert result.returncode != 0
     assert "install Nix 2.18 or newer" in result.stderr

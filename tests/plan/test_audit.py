@@ -126,10 +126,10 @@ NAMES = (NameRequest("git-config", "--allow"),)
 # For each field of a policy a value that widens it, or what of it is no decision.
 WIDENED: dict[str, object] = {
     "addresses": None, "agent": None, "allow": NAMES,
-    "allow_userns": True, "auth": "passthrough", "browser": "--browser", "budget": None,
+    "allow_userns": True, "auth": "passthrough", "browser": "--set browser=true", "budget": None,
     "cache_limit": None, "caches": "shared", "client": None, "command": ("codex",), "constants": None,
-    "credential": None, "devices": None, "devshell": "--devshell", "domains": None,
-    "filter_terminal": True, "git_import": "manual", "gpu": "--gpu", "host_ports": None, "inherit": None,
+    "credential": None, "devices": None, "devshell": "--set devshell=true", "domains": None,
+    "filter_terminal": True, "git_import": "manual", "gpu": "--set gpu=true", "host_ports": None, "inherit": None,
     "kept_names": (".codex",), "limits": LimitRequest(seconds=60), "mounts": None, "names": None, "network": "full",
     "network_origin": None, "nix": None, "nix_origin": None, "nixpkgs": "flake:nixpkgs", "packages": None,
     "packages_optional": True, "program": None, "project_secrets": "allow", "published": None,
@@ -219,11 +219,11 @@ def test_what_comes_with_settings_of_the_hosts_client_is_named(tmp_path: Path):
     (tmp_path / ".claude").mkdir()
     (tmp_path / ".claude/settings.json").write_text(json.dumps(SETTINGS))
     shared = Policy("client", shared_home=True)
-    named = Policy("client", inherit=(NameRequest("settings.json", "--inherit"),))
+    named = Policy("client", inherit=(NameRequest("settings.json", "--set inherit"),))
     found = agent_facts.find_inherited(shared, str(tmp_path))
 
     assert found == agent_facts.find_inherited(named, str(tmp_path))
-    agents = Policy("client", inherit=(NameRequest("agents", "--inherit"),))
+    agents = Policy("client", inherit=(NameRequest("agents", "--set inherit"),))
     assert agent_facts.find_inherited(agents, str(tmp_path)) == ()
     assert ("hook", "PreToolUse") in found
     assert ("MCP server", "tickets") in found

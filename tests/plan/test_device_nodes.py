@@ -19,7 +19,7 @@ def node(path, major=226, minor=128, subsystem="", *, block=False):
 
 
 def planned(found, policy=None, host=None):
-    return plan_tools.plan_devices(policy or Policy("exec", gpu="--gpu"), host or hosts.debian(), found)
+    return plan_tools.plan_devices(policy or Policy("exec", gpu="--set gpu=true"), host or hosts.debian(), found)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_a_user_may_name(path, major, minor, subsystem):
 def test_everything_else_is_refused_unless_the_user_insists(path, major, minor, subsystem):
     # proves TOOL-07
     found = Devices(asked=((path, node(path, major, minor, subsystem)),))
-    wanted = Policy("exec", devices=(NameRequest(path, "--device"),))
+    wanted = Policy("exec", devices=(NameRequest(path, "--set devices"),))
 
     with pytest.raises(ClaudeboxError, match="gives access to"):
         planned(found, wanted)

@@ -263,11 +263,11 @@ def test_what_is_opened_is_shown_and_stands_behind_what_is_always_closed(request
 
 def test_opened_addresses_are_shown_as_they_are_enforced():
     # proves HOUSE-03, NET-04
-    request = AddressRequest("10.1.2.3/32", 443, "--allow-address")
+    request = AddressRequest("10.1.2.3/32", 443, "--set allow_addresses")
     policy = Policy("exec", ("true",), network="inet", addresses=(request,))
     plan = compose.make_plan(policy, hosts.debian(uplinks=(Candidate("pasta", "/usr/bin/pasta"),)))
     assert plan.link is not None
 
-    assert shown(plan)["link"]["opened"] == [{"prefix": "10.1.2.3/32", "port": 443, "origin": "--allow-address"}]
+    assert shown(plan)["link"]["opened"] == [{"prefix": "10.1.2.3/32", "port": 443, "origin": "--set allow_addresses"}]
     assert [(row.prefix, row.port) for row in plan.link.ranges.opened] == [("10.1.2.3/32", 443)]
-    assert "opened by --allow-address: 10.1.2.3:443" in list(network_plan.described(plan))
+    assert "opened by allow_addresses: 10.1.2.3:443" in list(network_plan.described(plan))

@@ -132,7 +132,7 @@ def test_a_mount_that_exposes_what_is_hidden_needs_to_be_called_unsafe(source):
     # proves EXT-02, SAND-09, C26
     with pytest.raises(ClaudeboxError, match="--mount-ro") as caught:
         plan(asked(source.path, "/mnt/x"), facts=[source])
-    assert "--unsafe-mounts" in caught.value.hint
+    assert "--set unsafe_mounts=true" in caught.value.hint
 
     (row,) = plan(asked(source.path, "/mnt/x"), facts=[source], unsafe=True)
     assert row.source == source.real

@@ -166,11 +166,11 @@ def test_the_receipt_comes_when_something_was_denied_or_it_is_asked_for(user_box
     # proves SHOW-01
     user_box.environ |= OUTSIDE
     quiet = on_a_terminal(user_box, "-y", "--shell", "-c", "true")
-    asked = on_a_terminal(user_box, "-y", "--receipt", "always", "--shell", "-c", "echo out")
+    asked = on_a_terminal(user_box, "-y", "--set", "receipt=always", "--shell", "-c", "echo out")
     words = ("--shell", "-c", "curl -s http://denied.example/")
     denied = on_a_terminal(user_box, "-y", "--network", "allow", "--allow-domain", "other.example", *words)
     never = on_a_terminal(
-        user_box, "-y", "--network", "allow", "--allow-domain", "other.example", "--receipt", "never", *words
+        user_box, "-y", "--network", "allow", "--allow-domain", "other.example", "--set", "receipt=never", *words
     )
 
     assert "receipt of 0 s in" in asked
@@ -182,7 +182,7 @@ def test_the_receipt_comes_when_something_was_denied_or_it_is_asked_for(user_box
 
 def test_where_nothing_can_be_recorded_the_session_goes_on(user_box):
     user_box.write(f"{user_box.home}/.claudebox/log", "not a directory")
-    result = user_box.sh("exit 5", flags=("--receipt", "always"))
+    result = user_box.sh("exit 5", flags=("--set", "receipt=always"))
 
     assert result.returncode == 5
     assert "this session is not recorded" in result.stderr

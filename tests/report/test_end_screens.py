@@ -76,7 +76,7 @@ def rust():
         for part in ("bin/cargo", "bin/rustc", "lib"):
             os.makedirs(os.path.dirname(f"{place}/{part}"), exist_ok=True)
             subprocess.run(["cp", "-a", "--link", f"{toolchain}/{part}", f"{place}/{part}"], check=True)
-        yield ("--path", f"{place}/bin", "--mount-ro", place)
+        yield ("--set", f"path={place}/bin", "--mount-ro", place)
 
 
 def end_of(box, example, flags: tuple[str, ...] = ()) -> str:

@@ -62,7 +62,7 @@ def play(box, name, fault):
     """Run a session in which one step fails; return it, and what of the end was done."""
     module, owner, function, _ = STEPS[name]
     source = os.path.join(os.path.dirname(os.path.dirname(box.program)), "src")
-    words = ("-y", "--receipt", "always", "--undo-keep", "1", "--exec", "--", "sh", "-c", WORK)
+    words = ("-y", "--set", "receipt=always", "--set", "undo_keep=1", "--exec", "--", "sh", "-c", WORK)
     result = box.host(PYTHON, "-IS", "-c", DRIVER, source, module, owner, function, fault, *words)
     log = max(Path(box.home, ".claudebox/log").iterdir()).read_text()
     notes = os.listdir(f"{box.home}/.claudebox/unlooked")

@@ -342,9 +342,9 @@ def test_the_receipt_of_nothing_is_no_failure():
         ({"service": "proxy", "host": "a.example", "port": 22, "rule": "port"}, "--allow-domain a.example:22"),
         ({"service": "proxy", "host": "a.example", "port": 443, "rule": "not-public"}, ""),
         ({"service": "proxy", "host": "a.example;id", "port": 443, "rule": "not-listed"}, ""),
-        ({"service": "filter", "host": "10.1.2.3", "port": 443, "rule": "lan"}, "--allow-address 10.1.2.3:443"),
-        ({"service": "filter", "host": "fd77::5", "port": 22, "rule": "lan"}, "--allow-address [fd77::5]:22"),
-        ({"service": "filter", "host": "192.168.7.2", "port": 80, "rule": "machine"}, "--allow-host-port 80"),
+        ({"service": "filter", "host": "10.1.2.3", "port": 443, "rule": "lan"}, "--set allow_addresses=10.1.2.3:443"),
+        ({"service": "filter", "host": "fd77::5", "port": 22, "rule": "lan"}, "--set allow_addresses=[fd77::5]:22"),
+        ({"service": "filter", "host": "192.168.7.2", "port": 80, "rule": "machine"}, "--set allow_host_port=80"),
         ({"service": "filter", "host": "169.254.169.254", "port": 80, "rule": "never"}, ""),
     ],
 )

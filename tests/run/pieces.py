@@ -196,7 +196,7 @@ HEAVY: dict[str, Piece] = {
     "yarn": Piece("npm install --silent --no-audit --no-fund --prefix t yarn@1 && t/node_modules/.bin/yarn --silent add ms@2.1.3 && "
                   "node -e 'console.log(require(\"ms\")(\"1h\"))'", {"package.json": "{}"}, ("npm",)),
     "playwright": Piece("npm install --silent --no-audit --no-fund playwright-core@1.48.2 && node p.js",
-                        {"package.json": "{}", "p.js": BROWSER}, ("npm", "chromium"), ("--browser",)),
+                        {"package.json": "{}", "p.js": BROWSER}, ("npm", "chromium"), ("--set", "browser=true")),
     "go": Piece("go build -o p . && ./p && go test ./... | cut -f1,2 && go vet ./...",
                 {"go.mod": "module m\n\ngo 1.19\n\nrequire example.org/dep v1.0.0\n",
                  "vendor/modules.txt": "# example.org/dep v1.0.0\n## explicit\nexample.org/dep\n",

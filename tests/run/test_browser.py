@@ -43,7 +43,7 @@ def test_a_page_that_is_served_inside_becomes_a_picture(user_box):
 
     without = user_box.sh(script, flags=("--network", "none"))
     assert not os.path.exists(f"{user_box.project}/page.png"), without.stderr
-    result = user_box.sh(script, flags=("--browser", "--network", "none"))
+    result = user_box.sh(script, flags=("--set", "browser=true", "--network", "none"))
 
     assert os.path.exists(f"{user_box.project}/page.png"), result.stdout + result.stderr
     assert first_pixel(f"{user_box.project}/page.png") == (12, 200, 34)
@@ -55,7 +55,13 @@ def test_browsers_of_playwright_enter_read_only_and_programs_find_them(user_box)
     user_box.write(f"{user_box.home}/.cache/other", "CANARY")
     probe = '"$PLAYWRIGHT_BROWSERS_PATH"/chromium-1/chrome; touch "$PLAYWRIGHT_BROWSERS_PATH"/x; ls ~/.cache'
 
-    result = user_box.sh(probe, flags=("--browser",))
+    result = user_box.sh(
+        probe,
+        flags=(
+            "--set",
+            "browser=true",
+        ),
+    )
 
     assert result.stdout == "page\n", result.stderr
     assert "Read-only" in result.stderr

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-SHARED = ("--caches", "shared")
+SHARED = ("--set", "caches=shared")
 
 
 def other_project(box):
@@ -43,7 +43,7 @@ def test_caches_are_shared_or_gone_where_the_user_says_so(user_box):
     assert user_box.sh("cat ~/.cache/x", flags=SHARED, cwd=other_project(user_box)).stdout == "shared\n"
     assert user_box.sh("cat ~/.cache/x").returncode == 1
 
-    off = ("--caches", "off")
+    off = ("--set", "caches=off")
     result = user_box.sh("mkdir -p ~/.cache; echo x >~/.cache/x; echo ${CARGO_HOME-unset}", flags=off)
     assert result.stdout == "unset\n"
     assert user_box.sh("cat ~/.cache/x", flags=off).returncode == 1
@@ -60,7 +60,7 @@ def test_no_project_shares_its_caches_by_itself(user_box):
 
 def test_a_variable_of_the_user_wins(user_box):
     user_box.mkdir("own")
-    flags = ("--env", "GOMODCACHE", "--set-env", "CARGO_HOME=/x")
+    flags = ("--env", "GOMODCACHE", "--env", "CARGO_HOME=/x")
 
     result = user_box.sh("echo $GOMODCACHE $CARGO_HOME", flags=flags, env={"GOMODCACHE": f"{user_box.project}/own"})
 
@@ -94,7 +94,7 @@ def test_what_was_not_used_for_longest_goes_when_they_are_too_large(user_box, ru
     os.utime(f"{caches}.lock", (1e9, 1e9))
     if busy:
         running(user_box, *SHARED, cwd=other_project(user_box))
-    limit = (*SHARED, "--cache-size", "0")
+    limit = (*SHARED, "--set", "cache_size=0")
 
     result = user_box.sh("true", flags=limit)
 

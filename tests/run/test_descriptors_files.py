@@ -127,7 +127,7 @@ def test_a_connection_of_the_host_carries_bytes_and_nothing_else(user_box, priva
         "print(sys.stdin.readline(), end='')\n"
     )
     words = ("python3", user_box.write("program.py", program))
-    options = ("--terminal", "filtered") if private else ()
+    options = ("--set", "terminal=filtered") if private else ()
     for argv, expected in (((), "reached"), ((user_box.program, "-y", *options, "--exec", "--"), "Socket operation")):
         with (
             socket.create_server(("127.0.0.1", 0)) as server,

@@ -1,4 +1,4 @@
-"""`--device` and `--gpu` with the nodes of this machine."""
+"""`devices` and `--set gpu=true` with the nodes of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DANGEROUS = ("/dev/vda", "/dev/sda", "/dev/loop0", "/dev/kvm", "/dev/tty0", "/de
 def test_a_node_enters_alone_and_can_be_used(user_box, open_tunnel):
     # proves TOOL-07
     probe = "ls /dev | sort | tr '\\n' ' '; exec 3<>/dev/net/tun && echo opened"
-    before, after = user_box.sh(probe), user_box.sh(probe, flags=("--device", "/dev/net/tun"))
+    before, after = user_box.sh(probe), user_box.sh(probe, flags=("--set", "devices=/dev/net/tun"))
 
     assert "opened" not in before.stdout
     assert after.stdout.replace("net ", "", 1) == before.stdout + "opened\n", after.stderr
@@ -22,7 +22,7 @@ def test_a_node_enters_alone_and_can_be_used(user_box, open_tunnel):
 @pytest.mark.parametrize("path", [path for path in DANGEROUS if os.path.exists(path)])
 def test_dangerous_nodes_are_refused(user_box, path):
     # proves TOOL-07
-    result = user_box.sh("true", flags=("--device", path))
+    result = user_box.sh("true", flags=("--set", f"devices={path}"))
 
     assert (result.returncode, "gives access to" in result.stderr) == (125, True), result.stderr
 
@@ -34,7 +34,7 @@ def test_dangerous_nodes_are_refused(user_box, path):
 )  # fmt: skip
 def test_what_is_no_node_of_its_own_is_refused(user_box, path, words):
     # proves TOOL-07
-    result = user_box.sh("true", flags=("--device", path))
+    result = user_box.sh("true", flags=("--set", f"devices={path}"))
 
     assert (result.returncode, words in result.stderr) == (125, True), result.stderr
 
@@ -52,7 +52,13 @@ def test_with_gpu_only_processors_and_cards_are_in_sys_and_read_only(user_box):
     probe = "ls /sys/devices/system/cpu/online; find /sys -maxdepth 1 -mindepth 1; echo 1 >/sys/devices/system/cpu/x"
 
     assert user_box.sh("ls /sys").returncode != 0
-    result = user_box.sh(probe, flags=("--gpu",))
+    result = user_box.sh(
+        probe,
+        flags=(
+            "--set",
+            "gpu=true",
+        ),
+    )
     need(os.path.exists("/sys/devices/system/cpu/online"), "/sys")
 
     assert result.stdout.splitlines()[0] == "/sys/devices/system/cpu/online"

@@ -110,10 +110,10 @@ def test_unsafe_mounts_are_possible_and_loud(user_box):
     box = user_box
     box.write(f"{box.home}/.aws/credentials", "secret")
 
-    result = box.run("cat", "/aws/credentials", flags=("--unsafe-mounts", "--mount-ro", "~/.aws:/aws"))
+    result = box.run("cat", "/aws/credentials", flags=("--set", "unsafe_mounts=true", "--mount-ro", "~/.aws:/aws"))
 
     assert result.stdout == "secret", result.stderr
-    assert "--unsafe-mounts" in result.stderr
+    assert "--set unsafe_mounts=true" in result.stderr
 
 
 @pytest.mark.parametrize("dest", [
@@ -199,7 +199,7 @@ def test_sockets_as_sources_are_refused_unless_they_are_meant(user_box, probe):
         server.listen()
         refused = box.run(PYTHON, script, "/agent", flags=("--mount-ro", f"{path}:/agent"))
         box.write("answer.py", "")
-        meant = box.run("test", "-S", "/agent", flags=("--unsafe-mounts", "--mount-ro", f"{path}:/agent"))
+        meant = box.run("test", "-S", "/agent", flags=("--set", "unsafe_mounts=true", "--mount-ro", f"{path}:/agent"))
 
     assert refused.returncode == 125
     assert "socket" in refused.stderr
@@ -345,7 +345,13 @@ def test_mounts_by_descriptor_are_locked_where_user_namespaces_are_allowed(user_
     # proves MOUNT-01, C24
     user_box.write(".vscode/settings.json", "{}")
     script = "umount .vscode; mount -o remount,bind,rw .vscode; touch .vscode/made; mount -t tmpfs t /tmp && echo may"
-    result = user_box.sh(f"unshare --user --map-root-user --mount sh -c '{script}'", flags=("--allow-userns",))
+    result = user_box.sh(
+        f"unshare --user --map-root-user --mount sh -c '{script}'",
+        flags=(
+            "--set",
+            "allow_userns=true",
+        ),
+    )
 
     assert "may" in result.stdout, "the control: mounts of its own are permitted"
     assert not os.path.exists(f"{user_box.project}/.vscode/made")

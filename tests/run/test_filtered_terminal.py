@@ -14,7 +14,7 @@ def test_the_client_works_at_a_private_terminal(user_box, model, real_client, te
     env = variables(served)
     screen = terminal(user_box, env)
 
-    screen.shell(user_box.program, "-y", "--terminal", "filtered", *flags(env))
+    screen.shell(user_box.program, "-y", "--set", "terminal=filtered", *flags(env))
     screen.expect("bypass permissions on")
     screen.type("do you remember me")
     screen.expect("I remember everything")

@@ -134,7 +134,7 @@ def test_a_masked_file_that_the_host_replaces_is_masked_again(box, background):
     other = SECRET.replace("0123", "9876")
     script = "touch up; while test -e up; do cat .env >seen.new; mv seen.new seen; sleep 0.02; done"
     process = background(
-        box, box.program, "-y", "--project-secrets", "mask", "--exec", "--", "sh", "-c", script
+        box, box.program, "-y", "--set", "project_secrets=mask", "--exec", "--", "sh", "-c", script
     )  # fmt: skip
     wait_until(lambda: os.path.exists(f"{box.project}/seen") or process.poll() is not None, "the session begins")
 

@@ -71,7 +71,17 @@ def test_the_filter_holds_on_a_terminal_of_the_user(user_box, probe):
         terminal.expect(r"tioclinux 1\n")
 
 
-@pytest.mark.parametrize("flags", [(), ("--network", "none"), ("--allow-userns",)])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--network", "none"),
+        (
+            "--set",
+            "allow_userns=true",
+        ),
+    ],
+)
 def test_every_process_inside_is_filtered_and_without_privileges(box, flags):
     # proves H03, H04, H05, E08
     fields = ("Seccomp", "NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")
@@ -171,7 +181,13 @@ def test_a_sandbox_in_the_sandbox_works_where_it_is_allowed(user_box):
               "--", "/usr/bin/sh", "-c", "echo nested $(ls -d /proc/1)")  # fmt: skip
 
     denied = user_box.run(*nested)
-    allowed = user_box.run(*nested, flags=("--allow-userns",))
+    allowed = user_box.run(
+        *nested,
+        flags=(
+            "--set",
+            "allow_userns=true",
+        ),
+    )
 
     assert denied.returncode != 0
     assert denied.stdout == ""
@@ -181,7 +197,15 @@ def test_a_sandbox_in_the_sandbox_works_where_it_is_allowed(user_box):
 
 def test_root_is_told_that_namespaces_stay_impossible(root_box):
     # proves H01
-    result = root_box.run("unshare", "-Ur", "true", flags=("--allow-userns",))
+    result = root_box.run(
+        "unshare",
+        "-Ur",
+        "true",
+        flags=(
+            "--set",
+            "allow_userns=true",
+        ),
+    )
 
     assert result.returncode != 0
     assert "root cannot even make one" in result.stderr
@@ -197,7 +221,7 @@ def test_mounts_cannot_be_peeled_off_even_where_namespaces_are_allowed(user_box)
         "keyctl list @u && echo keys; mount -t tmpfs none /tmp && echo end'"
     )
 
-    result = user_box.sh(script, flags=("--allow-userns", "--mount-ro", f"{user_box.base}/data:/data"))
+    result = user_box.sh(script, flags=("--set", "allow_userns=true", "--mount-ro", f"{user_box.base}/data:/data"))
 
     assert result.stdout.splitlines()[-1] == "end", result.stderr  # the control: in there, mounting works
     assert os.listdir(f"{user_box.base}/data") == ["file"]

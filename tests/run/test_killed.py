@@ -67,7 +67,7 @@ def test_the_next_session_disarms_what_a_killed_one_left(box, background):
 def test_whatever_comes_first_disarms_it(user_box, background, flag):
     # proves D11, REPORT-02
     user_box.host("git", "init", "-q")
-    kill_session(background, user_box, ARM.format("n", f"{user_box.home}/run"), "--undo-keep", "1")
+    kill_session(background, user_box, ARM.format("n", f"{user_box.home}/run"), "--set", "undo_keep=1")
 
     result = user_box.claudebox(flag)
 
@@ -79,7 +79,7 @@ def test_whatever_comes_first_disarms_it(user_box, background, flag):
 def test_a_note_of_another_version_is_worked_off_for_the_project(user_box, background):
     # proves D11, END-01
     user_box.host("sh", "-ec", "git init -q; git config alias.x '!true'")
-    kill_session(background, user_box, ARM.format("n", f"{user_box.home}/run"), "--undo-keep", "1")
+    kill_session(background, user_box, ARM.format("n", f"{user_box.home}/run"), "--set", "undo_keep=1")
     (note,) = Path(user_box.home, ".claudebox/unlooked").iterdir()
     number, *names = marshal.loads(note.read_bytes())[:4]
     began = note.stat().st_mtime
@@ -165,7 +165,7 @@ def end_after(box: Box, background: Background, action: Callable[[], None], move
     return process.returncode, said
 
 
-@pytest.mark.parametrize("flags", [(), ("--undo-keep", "1")])
+@pytest.mark.parametrize("flags", [(), ("--set", "undo_keep=1")])
 @pytest.mark.parametrize("instead", ["nothing", "another", "link"])
 def test_a_project_that_is_moved_while_a_session_runs_is_disarmed_where_it_is_then(box, background, instead, flags):
     # proves END-01, REPORT-02

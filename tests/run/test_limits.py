@@ -16,7 +16,7 @@ def test_a_session_ends_when_its_time_is_up(box):
     # proves LIMIT-01
     begun = time.monotonic()
     result = box.sh(
-        "trap 'echo polite; exit 3' TERM; sleep 100 & wait", flags=("--time-limit", "1s", "--receipt", "always")
+        "trap 'echo polite; exit 3' TERM; sleep 100 & wait", flags=("--time-limit", "1s", "--set", "receipt=always")
     )
 
     assert result.returncode == 124
@@ -24,7 +24,7 @@ def test_a_session_ends_when_its_time_is_up(box):
     assert 1.0 <= time.monotonic() - begun < 20
     assert "ended     by the time limit, 1 s" in result.stderr
     # One that has ended by itself has its own status, also if that is the same.
-    result = box.sh("exit 124", flags=("--time-limit", "1h", "--receipt", "always"))
+    result = box.sh("exit 124", flags=("--time-limit", "1h", "--set", "receipt=always"))
     assert (result.returncode, "by the time limit" in result.stderr) == (124, False)
 
 
@@ -44,7 +44,7 @@ def test_processes_and_scratch_are_limited_without_any_privilege(user_box):
         "ls /proc | grep -c '^[0-9]'"
     )
     free = user_box.sh(script)
-    limited = user_box.sh(script, flags=("--pids", "32", "--scratch-size", "10M"))
+    limited = user_box.sh(script, flags=("--set", "pids=32", "--set", "scratch_size=10M"))
 
     assert int(free.stdout.split()[-1]) > 60
     assert "31457280 bytes" in free.stdout
@@ -52,7 +52,7 @@ def test_processes_and_scratch_are_limited_without_any_privilege(user_box):
     assert "Cannot fork" in limited.stderr
 
 
-@pytest.mark.parametrize(("flag", "value"), [("--memory", "200M"), ("--cpus", "0.5")])
+@pytest.mark.parametrize(("flag", "value"), [("--memory", "200M"), ("--set", "cpus=0.5")])
 def test_memory_and_processors_are_limited_or_the_launch_is_refused(box, flag, value):
     # proves LIMIT-02
     group = machine.find_group(box.account.uid, ("/usr/bin",))
@@ -78,8 +78,8 @@ def test_memory_and_processors_are_limited_or_the_launch_is_refused(box, flag, v
 
 @pytest.mark.parametrize(
     ("flag", "value"),
-    [("--time-limit", "soon"), ("--time-limit", "0"), ("--pids", "3"), ("--pids", "-1"), ("--scratch-size", "1X"),
-     ("--memory", "0"), ("--memory", "lots"), ("--cpus", "0"), ("--cpus", "1,5")],
+    [("--time-limit", "soon"), ("--time-limit", "0"), ("--set", "pids=3"), ("--set", "pids=-1"),
+     ("--set", "scratch_size=1X"), ("--memory", "0"), ("--memory", "lots"), ("--set", "cpus=0"), ("--set", "cpus=1,5")],
 )  # fmt: skip
 def test_limits_that_mean_nothing_are_refused(user_box, flag, value):
     # proves LIMIT-01

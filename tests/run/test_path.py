@@ -1,4 +1,4 @@
-"""`--path`: a directory of programs on PATH, read-only, without what lies beside it."""
+"""`path`: a directory of programs on PATH, read-only, without what lies beside it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_directory_of_programs_enters_alone_and_read_only(box):
     assert "CANARY" in box.host("cat", f"{box.home}/tools/secret").stdout
     assert "hello" not in box.sh(probe).stdout
 
-    result = box.sh(probe, flags=("--path", f"{box.home}/tools/programs"))
+    result = box.sh(probe, flags=("--set", f"path={box.home}/tools/programs"))
 
     assert result.stdout == "hello\n", result.stderr
     assert "evil" not in Path(program).read_text()
@@ -40,7 +40,7 @@ def test_a_prefix_with_a_bin_enters_as_a_whole_from_a_file_of_the_user(box):
 def test_what_is_visible_already_is_only_named(user_box):
     tool(user_box, "scripts/own", "mine")
 
-    result = user_box.sh("own; echo $PATH", flags=("--path", "scripts", "--path", "/usr/games"))
+    result = user_box.sh("own; echo $PATH", flags=("--set", "path=scripts", "--set", "path=/usr/games"))
 
     assert result.stdout.startswith(f"mine\n/run/claudebox/bin:{user_box.project}/scripts:"), result.stderr
     assert ":/usr/games:" in result.stdout or not os.path.isdir("/usr/games")
@@ -50,10 +50,10 @@ def test_links_that_lead_out_of_it_are_named(user_box):
     tool(user_box, f"{user_box.home}/elsewhere/greet", "hello")
     user_box.mkdir(f"{user_box.home}/links")
     os.symlink("../elsewhere/greet", f"{user_box.home}/links/greet")
-    path = ("--path", f"{user_box.home}/links")
+    path = ("--set", f"path={user_box.home}/links")
 
     alone = user_box.sh("greet", flags=path)
-    both = user_box.sh("greet", flags=(*path, "--path", f"{user_box.home}/elsewhere"))
+    both = user_box.sh("greet", flags=(*path, "--set", f"path={user_box.home}/elsewhere"))
 
     assert f"links to {user_box.home}/elsewhere, which is not inside" in alone.stderr
     assert (both.stdout, "not inside" in both.stderr) == ("hello\n", False)
@@ -73,6 +73,6 @@ def test_what_would_expose_something_is_refused(user_box):
         (f"{user_box.home}/absent", "no such file"),
         ("/a:/b", "not one directory"),
     ):
-        result = user_box.sh("true", flags=("--path", path))
+        result = user_box.sh("true", flags=("--set", f"path={path}"))
 
         assert (result.returncode, words in result.stderr) == (125, True), (path, result.stderr)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support import repositories
 
-MASK = ("--project-secrets", "mask")
+MASK = ("--set", "project_secrets=mask")
 TOKEN = "ghp_" + "aB3" * 12
 SECRET = "s3cr3tValue" + "9zQ" * 5
 KEY = f"-----BEGIN PRIVATE KEY-----\n{'MIIEvQ' * 10}\n{'aB3+/x' * 10}\n-----END PRIVATE KEY-----\n"
@@ -61,7 +61,7 @@ def test_secrets_are_named_by_file_and_line_and_never_shown(hoard):
     assert ".npmrc:2" in line
     assert SECRET not in result.stderr
     assert TOKEN not in result.stderr
-    assert "--project-secrets mask" in line
+    assert "--set project_secrets=mask" in line
 
 
 def test_masked_secrets_cannot_be_read_inside_and_stay_on_the_host(hoard):
@@ -78,7 +78,7 @@ def test_masked_secrets_cannot_be_read_inside_and_stay_on_the_host(hoard):
     assert "Read-only" in inside.stderr
     assert {path: Path(box.project, path).read_bytes() for path in before} == before
 
-    control = box.sh(f"cat {names}", flags=("--project-secrets", "allow"))
+    control = box.sh(f"cat {names}", flags=("--set", "project_secrets=allow"))
     assert control.stdout.count(SECRET) >= 7
     assert TOKEN in control.stdout
     assert "secrets in the project" not in control.stderr
@@ -201,7 +201,7 @@ def test_decoys_do_not_unmask_what_a_limit_would_have_reached(user_box):
     )
     first = user_box.sh(script, flags=MASK)
     second = user_box.sh("cat zz/deep/er/.env", flags=MASK)
-    control = user_box.sh("cat zz/deep/er/.env", flags=("--project-secrets", "allow"))
+    control = user_box.sh("cat zz/deep/er/.env", flags=("--set", "project_secrets=allow"))
 
     assert SECRET in control.stdout
     for result in (first, second):

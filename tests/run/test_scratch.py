@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.conftest import unpacked_bwrap, wait_until
 
-DISK = ("--scratch", "disk")
+DISK = ("--set", "scratch=disk")
 PROBE = (
     "stat -c '%a %U' ~ /tmp; stat -f -c %T ~ /tmp; echo x >/tmp/x; echo y >~/y; mkdir -p ~/a/b; "
     "chmod 0 ~/a/b; ls -A ~ | grep -v '^[.]'; cat ~/.gitconfig >/dev/null && echo configured"
@@ -22,7 +22,7 @@ def scratches(box):
 
 def test_on_disk_it_is_as_in_memory_and_gone_at_the_end(box):
     # proves TOOL-06
-    memory, disk = box.sh(PROBE, flags=("--scratch", "memory")), box.sh(PROBE, flags=DISK)
+    memory, disk = box.sh(PROBE, flags=("--set", "scratch=memory")), box.sh(PROBE, flags=DISK)
 
     assert memory.stdout.split()[4:6] == ["tmpfs", "tmpfs"]
     assert without_types(memory) == without_types(disk), disk.stderr
@@ -49,7 +49,7 @@ def test_what_a_killed_session_left_goes_with_the_next_one(user_box, background,
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert os.path.exists(left)
-    assert user_box.sh("true", flags=("--scratch", "memory")).returncode == 0
+    assert user_box.sh("true", flags=("--set", "scratch=memory")).returncode == 0
 
     assert scratches(user_box) == []
 
@@ -65,4 +65,4 @@ def test_the_check_says_where_it_is(user_box):
     # proves TOOL-06, UX-05
     user_box.write(f"{user_box.home}/.local/bin/claude", Path("/usr/bin/true").read_bytes(), mode=0o755)
     assert "home and /tmp inside are on disk" in user_box.claudebox("--check", *DISK).stdout
-    assert "home and /tmp inside are in memory" in user_box.claudebox("--check", "--scratch", "memory").stdout
+    assert "home and /tmp inside are in memory" in user_box.claudebox("--check", "--set", "scratch=memory").stdout

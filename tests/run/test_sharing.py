@@ -39,7 +39,7 @@ def play(background):
         for step, name in zip(order[::2], order[1::2], strict=True):
             up = f"{box.project}/up-{name}"
             if step == "+":
-                words = ("-y", "--undo-keep", "3", "--exec", "--", "sh", "-c", SCRIPT, "sh", name)
+                words = ("-y", "--set", "undo_keep=3", "--exec", "--", "sh", "-c", SCRIPT, "sh", name)
                 sessions[name] = background(box, box.program, *words)
                 alive = sessions[name]
                 wait_until(lambda: os.path.exists(up) or alive.poll() is not None, "the session begins")  # noqa: B023

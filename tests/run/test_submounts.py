@@ -42,12 +42,12 @@ def test_mounts_below_the_project_are_named(mounted):
     assert result.stdout.split() == ["data", "data", "bound", "file", "inner"], result.stderr
     for name in ("/volume (tmpfs)", "/volume/inner (tmpfs)", "/with space/deep (tmpfs)", "/single ("):
         assert name in result.stderr
-    assert "--submounts mask" in result.stderr
+    assert "--set submounts=mask" in result.stderr
 
 
 def test_mounts_below_the_project_can_be_masked(mounted):
     # proves C34, OLD-A33
-    result = mounted("--submounts", "mask", script=SHOW)
+    result = mounted("--set", "submounts=mask", script=SHOW)
 
     assert result.stdout == "", result.stderr
     assert result.stderr.count("Read-only file system") == 2

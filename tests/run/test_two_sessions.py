@@ -88,7 +88,7 @@ def test_what_comes_from_the_host_is_mounted_in_a_directory_that_worktrees_share
     box.project = f"{box.base}/one"
     session = running(box)
     script = "cat ~/.claude/agents/one.md; touch ~/.claude/agents/two.md || echo kept"
-    inherited = box.run("sh", "-c", script, flags=("--inherit", "agents"), cwd=f"{box.base}/two")
+    inherited = box.run("sh", "-c", script, flags=("--set", "inherit=agents"), cwd=f"{box.base}/two")
     session.end()
 
     assert inherited.stdout == "from the hostkept\n", inherited.stderr
@@ -188,7 +188,7 @@ def test_two_launches_at_once_lose_no_entry_of_the_journal(box, background):
 def test_a_strange_umask_leaves_nothing_behind(box, umask):
     # proves C21, E08, OLD-A30
     before = entries(box.project)
-    script = f'umask {umask}; "$0" -y --undo-keep 3 --exec -- sh -c "umask; mkdir .claude/x || echo kept"'
+    script = f'umask {umask}; "$0" -y --set undo_keep=3 --exec -- sh -c "umask; mkdir .claude/x || echo kept"'
     for _ in range(2):
         result = box.host("sh", "-c", script, box.program)
 

@@ -148,12 +148,12 @@ def test_domains_from_files_wait_for_their_tier_and_flags_do_not():
     assert "`--network allow`" in caught.value.hint
 
 
-@pytest.mark.parametrize("flag", ["--allow-host-port", "--publish"])
+@pytest.mark.parametrize("flag", ["--set=allow_host_port={}", "--publish={}"])
 @pytest.mark.parametrize("port", ["3128", "3129", "53"])
 def test_ports_that_lead_out_are_not_given_away(flag, port):
-    assert decide("--network", "none", flag, port)
+    assert decide("--network", "none", flag.format(port))
     with pytest.raises(ClaudeboxError, match="claudebox's own in tier `allow`"):
-        decide("--network", "allow", flag, port)
+        decide("--network", "allow", flag.format(port))
 
 
 def test_groups_that_are_brought_are_names_of_the_public_internet():

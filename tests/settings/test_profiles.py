@@ -139,8 +139,8 @@ def test_offline_has_no_network_and_default_has_one(user_box):
 def test_strict_stops_a_launch_without_a_question_if_a_secret_was_not_named(user_box, open_tunnel):
     # proves SEC-01, EXT-03
     user_box.environ["ANTHROPIC_API_KEY"] = "sk-ant-canary"
-    strict = ("--profile", "strict", "--auth", "passthrough")
-    enters = user_box.sh("echo $ANTHROPIC_API_KEY", flags=("--auth", "passthrough"))
+    strict = ("--profile", "strict", "--set", "auth=passthrough")
+    enters = user_box.sh("echo $ANTHROPIC_API_KEY", flags=("--set", "auth=passthrough"))
     assert enters.stdout == "sk-ant-canary\n"  # control: it enters without the profile
 
     kept = user_box.sh("echo $ANTHROPIC_API_KEY", flags=("--profile", "strict"))
@@ -159,11 +159,11 @@ def test_strict_stops_a_launch_without_a_question_if_a_secret_was_not_named(user
 @pytest.mark.parametrize("value", ["https://user:secret@proxy", "ghp_0123456789", "-----BEGIN PRIVATE KEY-----"])
 def test_strict_sees_a_secret_by_its_value_too(user_box, open_tunnel, value):
     # proves SEC-01, A13
-    refused = user_box.sh("true", flags=("--profile", "strict", "--set-env", f"FLAG={value}"))
+    refused = user_box.sh("true", flags=("--profile", "strict", "--env", f"FLAG={value}"))
 
     assert refused.returncode == 125
     assert "`FLAG` looks like a secret" in refused.stderr
-    assert user_box.sh("true", flags=("--profile", "strict", "--set-env", "FLAG=vi")).returncode == 0
+    assert user_box.sh("true", flags=("--profile", "strict", "--env", "FLAG=vi")).returncode == 0
     preference = user_box.sh("echo [$EDITOR]", flags=("--profile", "strict"), env={"EDITOR": value})
     assert (preference.returncode, preference.stdout) == (0, "[]\n")
 

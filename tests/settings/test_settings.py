@@ -89,7 +89,7 @@ def test_an_empty_list_in_the_environment_is_no_name(value):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--env"], "`--env` needs a value: `--env NAME`"),
+        (["--env"], r"`--env` needs a value: `--env NAME\[=VALUE\]`"),
         (["--mount-ro"], r"`--mount-ro` needs a value: `--mount-ro SRC\[:DEST\]`"),
         (["--network"], "`--network` needs a value: `--network TIER`"),
         (["--env="], "`--env` needs a value"),

@@ -9,7 +9,7 @@ import pytest
 from claudebox.base.errors import ClaudeboxError
 from claudebox.settings import layers
 from claudebox.settings.table import SETTINGS
-from claudebox.settings.verbs import FORMER, VERBS, find_verb
+from claudebox.settings.verbs import FORMER, SETTINGS_ONLY, VERBS, find_verb
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.word)
@@ -92,7 +92,7 @@ def test_what_a_verb_does_not_take_is_refused(argv, message, hint):
     assert not hint or re.search(hint, caught.value.hint)
 
 
-@pytest.mark.parametrize("flag", FORMER)
+@pytest.mark.parametrize("flag", [flag for flag, new in FORMER.items() if not new.startswith("--")])
 def test_every_flag_that_became_a_verb_is_refused_with_the_verb(flag):
     # proves CLI-01
     with pytest.raises(ClaudeboxError, match=f"`{flag}` is now `claudebox ") as caught:
@@ -104,3 +104,15 @@ def test_every_flag_that_became_a_verb_is_refused_with_the_verb(flag):
     assert {flag for flag in more if flag.startswith("--")} <= verb.rows({}).keys()
     assert layers.parse_arguments(["--", flag]).words == (flag,)
     assert layers.parse_arguments(["--exec", "x", flag]).words == ("x", flag)
+
+
+def test_every_flag_that_became_a_setting_is_refused_with_the_setting():
+    # proves CLI-01
+    for flag, new in {"--gpu": "--set gpu=true", "--allow-address": "--set allow_addresses=VALUE",
+                      "--nix": "--set nix=VALUE", "--set-env": "--env NAME=VALUE"}.items():  # fmt: skip
+        with pytest.raises(ClaudeboxError, match=f"`{flag}` is now `{new}`"):
+            layers.parse_arguments([flag, "x"])
+    rows = {row.key: row for row in SETTINGS}
+    assert [key for key in SETTINGS_ONLY if rows[key].flags or rows[key].in_files == "none"] == []
+    for flag in ("--name", "--state", "--settings", "--model"):  # never were ours, and are the client's
+        assert layers.parse_arguments([flag, "x"]).words == (flag, "x")

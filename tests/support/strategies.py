@@ -11,6 +11,7 @@ from tests.support.hosts import HOME, PROJECT, fact
 from claudebox.agent.claude import CLAUDE
 from claudebox.settings.records import MountRequest
 from claudebox.settings.table import SETTINGS
+from claudebox.settings.verbs import FORMER, VERBS
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -64,16 +65,21 @@ requests = st.builds(
 )
 
 FLAGS = {flag: row for row in SETTINGS for flag in row.flags}
-foreign_words = strings.filter(lambda word: word != "--" and word.partition("=")[0] not in {*FLAGS, *CLAUDE.background})
+OWN_WORDS = {"--", *FLAGS, *FORMER, *CLAUDE.background, CLAUDE.name, *(verb.word for verb in VERBS)}
+foreign_words = strings.filter(lambda word: word.partition("=")[0] not in OWN_WORDS)
 
 
 @st.composite
 def own_words(draw: st.DrawFn) -> list[str]:
     """Return a flag of ours with a value that it takes."""
-    with_verb = ("json", "follow", "patch", "now")  # these go with another flag only
-    flag = draw(st.sampled_from([flag for flag, row in FLAGS.items() if not row.runs and row.key not in with_verb]))
+    others = ("json", "set")  # which goes with another flag only, and which is another
+    flag = draw(st.sampled_from([flag for flag, row in FLAGS.items() if not row.runs and row.key not in others]))
     row = FLAGS[flag]
     if row.shape == "switch":
         return [flag]
-    value = draw(st.sampled_from(row.choices)) if row.choices else draw(strings.filter(bool))
+    value = (
+        draw(st.sampled_from(row.choices))
+        if row.choices
+        else draw(strings.filter(lambda text: text and not (row.assigned and "=" in text)))
+    )
     return draw(st.sampled_from([[flag, value], [f"{flag}={value}"]]))

@@ -98,7 +98,7 @@ def git_state(box: Box) -> str:
 
 
 def session(box: Box, script: str, flags: tuple[str, ...] = ()) -> str:
-    result = box.sh(script, flags=("--undo-keep", "10", *flags))
+    result = box.sh(script, flags=("--set", "undo_keep=10", *flags))
     assert "no snapshot" not in result.stderr, result.stderr
     return result.stderr
 
@@ -130,7 +130,7 @@ def test_deleting_everything_is_undone(project):
     assert said.index("deleted (") < said.index("created (")
     assert sh(project, "git fsck --full") == ""
     # The next session finds the same repository, and can be undone too.
-    again = project.sh("git status -s; git branch", flags=("--undo-keep", "10"))
+    again = project.sh("git status -s; git branch", flags=("--set", "undo_keep=10"))
     assert again.stdout == sh(project, "git status -s; git branch")
     assert "the session changed nothing" in project.claudebox("changes").stdout
 
@@ -161,7 +161,7 @@ def test_what_was_only_moved_goes_back_though_nobody_keeps_it(user_project, wher
     # proves UNDO-02, NEW-E6
     path = big(user_project)
     number, before = path.stat().st_ino, tree(user_project.project)
-    session(user_project, f"mkdir -p new/deep; mv big.iso {where}", ("--undo-size", "1"))
+    session(user_project, f"mkdir -p new/deep; mv big.iso {where}", ("--set", "undo_size=1"))
     assert not path.exists()
     shown = user_project.claudebox("changes").stdout
     assert f"{where} (was big.iso)" in shown
@@ -188,9 +188,9 @@ def test_nothing_goes_that_could_not_be_brought_back(user_project):
     path = big(user_project)
     number = path.stat().st_ino
     session(user_project, "mv big.iso y; echo more >>y; echo x >big.iso; head -c 3000000 /dev/zero >made; rm key",
-            ("--undo-size", "1"))  # fmt: skip
+            ("--set", "undo_size=1"))  # fmt: skip
 
-    said = undo(user_project, "--undo-size", "1", status=125)
+    said = undo(user_project, "--set", "undo_size=1", status=125)
 
     assert Path(user_project.project, "y").stat().st_ino == number
     assert Path(user_project.project, "made").stat().st_size == 3000000
@@ -491,10 +491,10 @@ def test_the_newest_is_kept_whatever_the_clock_says(user_project):
     # proves NEW-R5
     box = user_project
     for name in ("20990101T000000.000Z-x-1", "20990102T000000.000Z-x-1"):  # as if the clock had been ahead
-        session(box, "echo ahead >run", ("--undo-keep", "2"))
+        session(box, "echo ahead >run", ("--set", "undo_keep=2"))
         change(box, "UPDATE session SET name = ? WHERE name = ?", name, newest(box))
     sh(box, "echo run >run")
-    session(box, "rm key", ("--undo-keep", "2"))
+    session(box, "rm key", ("--set", "undo_keep=2"))
     assert len(names(box)) == 2
     assert "2099" not in newest(box)
 
@@ -520,7 +520,7 @@ def test_a_snapshot_of_another_version_is_said_to_be_so(user_project):
 
     for _ in range(3):  # it goes when it is older than all that is kept
         assert Path(snapshots(box), "00000001.x.start").exists()
-        session(box, "true", ("--undo-keep", "2"))
+        session(box, "true", ("--set", "undo_keep=2"))
 
     assert not Path(snapshots(box), "00000001.x.start").exists()
 
@@ -535,7 +535,7 @@ def test_a_damaged_database_is_said_to_be_so(user_project):
     assert result.returncode == 125
     assert "the snapshots in " in result.stderr
     assert "Traceback" not in result.stderr
-    assert "no snapshot of this session" in user_project.sh("true", flags=("--undo-keep", "10")).stderr
+    assert "no snapshot of this session" in user_project.sh("true", flags=("--set", "undo_keep=10")).stderr
 
 
 def test_a_database_that_cannot_be_opened_is_said_to_be_so(user_project):
@@ -546,7 +546,9 @@ def test_a_database_that_cannot_be_opened_is_said_to_be_so(user_project):
     place.mkdir()
 
     result = user_project.claudebox("undo", "-y")
-    ended = user_project.sh("mkdir n && git init -q n && touch n/.git/hooks/pre-commit", flags=("--undo-keep", "10"))
+    ended = user_project.sh(
+        "mkdir n && git init -q n && touch n/.git/hooks/pre-commit", flags=("--set", "undo_keep=10")
+    )
 
     assert result.returncode == 125
     assert "the snapshots in " in result.stderr
@@ -581,14 +583,14 @@ def test_a_broken_configuration_prevents_no_undo(user_project):
 def test_sessions_beside_each_other_are_told_apart_as_far_as_that_can_be(user_project):
     # proves UNDO-02
     box = user_project
-    words = (box.program, "-y", "--undo-keep", "10", "--exec", "--", "sh", "-c", "echo up; read x; echo one >one")
+    words = (box.program, "-y", "--set", "undo_keep=10", "--exec", "--", "sh", "-c", "echo up; read x; echo one >one")
     process = subprocess.Popen(
         words, cwd=box.project, env=box.variables(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, **box.account.demotion,
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
-    beside = box.sh("echo two >two", flags=("--undo-keep", "10"))
+    beside = box.sh("echo two >two", flags=("--set", "undo_keep=10"))
     meanwhile = box.claudebox("changes").stdout
     process.communicate(b"\n")
     if "too old" in beside.stderr:
@@ -716,7 +718,7 @@ def test_what_is_not_kept_is_said_and_stays(user_project):
     user_project.write("data/disk.iso", "i")
     user_project.write("data/kept", "k")
     user_project.write(f"{user_project.base}/beside/b", "b")
-    flags = ("--undo-size", "1", "--undo-exclude", "cache", "--undo-exclude", "*.iso")
+    flags = ("--set", "undo_size=1", "--set", "undo_exclude=cache", "--set", "undo_exclude=*.iso")
     beside = ("--mount-rw", f"{user_project.base}/beside")
     session(user_project, f"rm huge node_modules/m cache/c key data/* {user_project.base}/beside/b", flags + beside)
 
@@ -762,10 +764,10 @@ def test_snapshots_are_pruned_with_their_contents(user_project):
     # proves UNDO-01
     for number in range(8):
         user_project.write("gone", f"content {number}")
-        session(user_project, f"echo {number} >file; rm -f gone", ("--undo-keep", "2"))
+        session(user_project, f"echo {number} >file; rm -f gone", ("--set", "undo_keep=2"))
     assert len(names(user_project)) == 2
     before = names(user_project)
-    session(user_project, "echo off >file", ("--undo-keep", "0"))
+    session(user_project, "echo off >file", ("--set", "undo_keep=0"))
     assert names(user_project) == before
     undo(user_project)
     assert Path(f"{user_project.project}/gone").read_text() == "content 7"
@@ -901,7 +903,7 @@ def test_the_agent_reaches_no_snapshot(project):
 
 def test_it_refuses_beside_a_session(user_project):
     # proves UNDO-01
-    words = (user_project.program, "-y", "--undo-keep", "10", "--exec", "--", "sh", "-c", "echo up; read x; true")
+    words = (user_project.program, "-y", "--set", "undo_keep=10", "--exec", "--", "sh", "-c", "echo up; read x; true")
     process = subprocess.Popen(
         words, cwd=user_project.project, env=user_project.variables(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, **user_project.account.demotion,
@@ -1095,7 +1097,7 @@ def test_kill_during_the_snapshot_and_during_undo(user_project, numbers):
     sh(box, "for n in $(seq 400); do echo $n >src/f$n; done")
     before = tree(box.project)
     for _ in range(5):
-        interrupt(box, ("-y", "--undo-keep", "10", "--exec", "--", "true"), numbers)
+        interrupt(box, ("-y", "--set", "undo_keep=10", "--exec", "--", "true"), numbers)
     until(lambda: box.sh("true").returncode == 0)  # the state is whole
     assert tree(box.project) == before
     session(box, "rm -rf src key; echo x >created")

@@ -1,4 +1,4 @@
-"""The copy of an access token that a sandbox sees with `--auth passthrough`, kept as fresh as the login is.
+"""The copy of an access token that a sandbox sees with `--set auth=passthrough`, kept as fresh as the login is.
 
 The refresh token never enters a sandbox. Inside there is a read-only copy of the access token; when it nears its end,
 a `token_refresh` process on the host renews it under the host client's own locks, and the client inside takes up the

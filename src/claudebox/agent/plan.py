@@ -50,7 +50,7 @@ def plan_mounts(policy: Policy, host: Host, held: str) -> Iterable[Mount]:
         yield Mount(path, "ro-bind", "settings that the machine's administrator manages", real, role="client")
     if any(request.name == CLAUDE.servers for request in policy.inherit):
         if not host.agent.mcp_servers:
-            raise ClaudeboxError("`--inherit mcp`: no MCP server of the host's ~/.claude.json can come in")
+            raise ClaudeboxError("`--set inherit=mcp`: no MCP server of the host's ~/.claude.json can come in")
         reason = "your MCP servers, without their secrets"
         yield Mount(CLAUDE.servers_file, "file", reason, content=host.agent.mcp_servers, mode=0o644, role="client")
     if policy.program != "client" or CLAUDE.printing.isdisjoint(policy.words):  # one that prints asks nothing
@@ -169,7 +169,7 @@ def warnings(host: Host) -> Iterable[str]:
     for place in texts.secret:
         yield f"~/.claude/{place} looks like a secret: the file stays out"
     for place in texts.oversized:
-        how = "" if "/" in place else f"; `--inherit {place}` brings it all the same"
+        how = "" if "/" in place else f"; `--set inherit={place}` brings it all the same"
         yield f"~/.claude/{place} is more than texts and stays out{how}"
     for place, real in texts.links:
         if exposed := find_exposed(real, host):

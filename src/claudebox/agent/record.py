@@ -90,7 +90,7 @@ class AgentKind(Value):
     subcommands: frozenset[str]  # words that take everything after them (D-01)
     not_inside: dict[str, tuple[str, str]]  # words that cannot work inside: why, and what to do instead
     background: dict[str, str]  # flags for sessions in the background, and ours that take their place
-    servers: str  # subcommand for MCP servers, and the name that brings them in with `--inherit`
+    servers: str  # subcommand for MCP servers, and the name that brings them in with `inherit`
     server_lists: frozenset[str]  # what follows it to look at the list or change it
     servers_file: str  # path inside
     resume_hint: bytes  # the line before the one that says how to resume

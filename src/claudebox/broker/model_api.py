@@ -98,7 +98,7 @@ class Openings:
             return _denied(
                 403,
                 "this path of the upstream is not open to the sandbox: asking models and listing them is. If a task "
-                "needs another, the user can run it outside, or start claudebox with `--auth passthrough`",
+                "needs another, the user can run it outside, or start claudebox with `--set auth=passthrough`",
             )
         asked = b"GET" if request.method == b"HEAD" else request.method
         return None if asked in methods else _denied(405, "this method is not for this path")
@@ -243,7 +243,7 @@ class ApiRules(Rules):
             self._added = asking is not None and exchange.send_instead(asking)
         ticket = await self._meter.begin(most, protocols.MAKERS[self._protocol])
         if isinstance(ticket, str):
-            return _denied(402, f"{ticket}. Only the user can raise it: `claudebox --budget` or `--tokens`")
+            return _denied(402, f"{ticket}. Only the user can raise it: `claudebox --budget` or `tokens`")
         self._ticket = ticket
         return None
 

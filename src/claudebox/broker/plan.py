@@ -59,8 +59,8 @@ def plan(policy: Policy, host: Host, held: str) -> Broker | None:
     if any(policy.budget) and not models:
         names = " or ".join(policy.agent.upstream.credentials[1:2] or [row.keys[0] for row in policy.agent.upstreams])
         raise ClaudeboxError(
-            "`--budget` and `--tokens` need the broker to hold the credential: it counts what the model costs",
-            hint=f"set {names} or log in on the host, without `--auth passthrough` and `--env` of the key",
+            "`--budget` and `tokens` need the broker to hold the credential: it counts what the model costs",
+            hint=f"set {names} or log in on the host, without `--set auth=passthrough` and `--env` of the key",
         )
     proxy = network_plan.plan_proxy(policy, host)
     inject = plan_injection(policy, host) if host.secrets.held else None
@@ -226,7 +226,7 @@ def check_cloud(policy: Policy, host: Host) -> None:
             raise ClaudeboxError(
                 f"the client on the host uses {cloud} (`{name}`), for which the broker cannot sign requests",
                 hint=f"let it in with `--env {name}`, and {needed} the same way or as `[[secrets]]` (docs/gateways.md);"
-                f" or `--set-env {name}=0` to ask Anthropic's API",
+                f" or `--env {name}=0` to ask Anthropic's API",
             )
 
 
@@ -252,7 +252,7 @@ def read_endpoint(address: str, variable: str = "the address") -> Endpoint:
     ):
         raise ClaudeboxError(
             f"`{variable}` is not an address that claudebox can use",
-            hint="`https://HOST[:PORT][/PATH]`, without a name or a password in it; or `--auth passthrough`",
+            hint="`https://HOST[:PORT][/PATH]`, without a name or a password in it; or `--set auth=passthrough`",
         )
     path = path.rstrip("/")
     return Endpoint(scheme, host.lower(), number, f"/{path}" if path else "")

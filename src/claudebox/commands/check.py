@@ -136,7 +136,7 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     yield Finding("launch", "ok", f"{detail}; `--explain` shows them", warnings)
     share = max(row.size for row in plan.mounts) >> 20
     scratch = "on disk" if plan.scratch else f"in memory, {share} MiB each at most"
-    yield Finding("scratch", "ok", f"home and /tmp inside are {scratch} (`--scratch`)")
+    yield Finding("scratch", "ok", f"home and /tmp inside are {scratch} (`scratch`)")
     client = asked.host.agent.client
     if client is not None and not wanted.policy.command:
         version = f", version {agent_facts.spell_version(client.version)}" if client.version else ""
@@ -269,7 +269,7 @@ def _limits(path: tuple[str, ...]) -> Row:
     always = "time, processes, scratch: always"
     group = machine.find_group(os.getuid(), path)
     if group.problem:
-        return "ok", f"{always}; `--memory` and `--cpus` are refused here: {group.problem}", ""
+        return "ok", f"{always}; `--memory` and `cpus` are refused here: {group.problem}", ""
     way = "your systemd" if group.way == "systemd" else group.place
     return "ok", f"{always}; memory and processors: by a control group of {way}", ""
 

@@ -92,7 +92,7 @@ def permitting(line: Line) -> str:
         return ""
     if line.get("service") == "filter":
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        flags = {"lan": f"--allow-address {place}", "machine": f"--allow-host-port {port}"}
+        flags = {"lan": f"--set allow_addresses={place}", "machine": f"--set allow_host_port={port}"}
         return console.clean(flags.get(str(rule), ""))
     name = canonical(host)  # chosen inside
     if "." not in name or rule not in ("not-listed", "port"):

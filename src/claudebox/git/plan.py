@@ -319,7 +319,7 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
     if repository.root != host.workdir.real:
         yield (
             f"the repository starts above, at {repository.root}: the rest of it is read-only inside "
-            "(`--project repository` makes all of it the project)"
+            "(`--set project=repository` makes all of it the project)"
         )
     for found in _find_trusted(host):
         for store in found.directory.stores if found.directory else ():

@@ -94,4 +94,4 @@ def _flag(directory: str, shown: str, home: str) -> str:
     for name, toolchain in TOOLCHAINS.items():
         if any(relative == place or relative.startswith(f"{place}/") for place in toolchain.programs):
             return f"`--toolchain {name}`"
-    return f"`--path {shown}`"
+    return f"`--set path={shown}`"

@@ -47,7 +47,7 @@ def leaks(policy: Policy, directories: tuple[str, ...], instance: Instance) -> t
     if mask and len(found) > _MOST_MASKED:
         raise ClaudeboxError(
             f"{len(found)} files of the project would have to be masked, and no more than {_MOST_MASKED} can be",
-            hint=f"the first is `{found[0].path}`; remove what is not needed, or use `--project-secrets warn`",
+            hint=f"the first is `{found[0].path}`; remove what is not needed, or use `--set project_secrets=warn`",
         )
     return found, note
 
@@ -86,7 +86,7 @@ def _search(
     if walk.unfinished:
         raise ClaudeboxError(
             f"secrets cannot be masked: {walk.unfinished} could not be searched for them",
-            hint="make it readable, move it away or start in a smaller directory; or use `--project-secrets warn`",
+            hint="make it readable, move it away or start in a smaller directory; or use `--set project_secrets=warn`",
         )
     return found
 

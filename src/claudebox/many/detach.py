@@ -18,6 +18,7 @@ import time
 from typing import Any
 
 from claudebox import session
+from claudebox.agent.claude import CLAUDE
 from claudebox.base import console
 from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.base.files import PACKAGE, parse_object, read_small
@@ -78,7 +79,10 @@ def run(flags: Settings, environ: dict[str, str], *, name: str = "", project: st
         "cwd": workdir,
         "start": flags.start,
         "identity": planned.host.workdir.identity,
-        "argv": flags.argv,
+        "given": {key: [row.as_tuple() for row in values] for key, values in flags.given.items()},
+        "words": flags.words,
+        "verb": flags.verb,
+        "agent": flags.agent.name,
         "environ": environ,
     }
     try:
@@ -158,7 +162,9 @@ def main() -> NoReturn:
         status = os.stat(".")
         if [status.st_dev, status.st_ino] != order["identity"]:
             raise ClaudeboxError(f"`{order['cwd']}` was replaced since the session was confirmed")
-        flags = layers.parse_arguments(order["argv"]).replace(start=order["start"])
+        given = {key: tuple(layers.SettingValue(*row) for row in rows) for key, rows in order["given"].items()}
+        kind = layers.find_agent(order["agent"]) or CLAUDE
+        flags = layers.Settings(given, tuple(order["words"]), order["verb"], kind, start=order["start"])
         settings, _ = session.read_settings(flags, environ)
         words = tuple(settings.one("notify").fields.values()) if settings.all("notify") else ()
         claude = Instance(agent.project, state, agent.instance).claude

@@ -249,7 +249,7 @@ def described(plan: Plan) -> Iterator[str]:
             yield f"through the proxy of this machine, {proxy.proxy}, which resolves the names{kept}"
     opened = list(map(spell_address, _ranges(plan).opened))
     if opened:
-        yield f"opened by --allow-address: {list_some(opened, _SHOWN)}"
+        yield f"opened by allow_addresses: {list_some(opened, _SHOWN)}"
     if link is not None and link.host_ports:
         yield f"reachable inside: localhost of this machine, port {', '.join(map(str, link.host_ports))}"
     if link is not None and link.published:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PATIENCE = 10.0  # seconds for uplink and holder to get ready
 _END_PATIENCE = 1.0  # seconds for the holder to report what was refused
 _MESSAGE_LIMIT = 2048
-_HINT = "run `claudebox --check`; or try the other program with `--uplink`"
+_HINT = "run `claudebox --check`; or try the other program with `uplink`"
 
 
 class NetworkSidecar(Sidecar):
@@ -348,4 +348,8 @@ def describe(found: Iterable[Refusal]) -> Iterator[str]:
 
 
 def permitting(refusal: Refusal) -> str:
-    return f"--allow-host-port {refusal.port}" if refusal.kind == "machine" else f"--allow-address {refusal.place}"
+    return (
+        f"--set allow_host_port={refusal.port}"
+        if refusal.kind == "machine"
+        else f"--set allow_addresses={refusal.place}"
+    )

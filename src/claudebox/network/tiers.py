@@ -16,7 +16,7 @@ class Tier(Value):
     listed: bool = False  # a namespace of its own; the broker's proxy reaches the listed domains
     unrecorded: str = ""  # what the receipt cannot show
     question: str = ""  # how the first launch offers it
-    closed: str = "nothing is reachable there"  # why `--allow-address` has no effect
+    closed: str = "nothing is reachable there"  # why `allow_addresses` has no effect
 
     @property
     def routed(self) -> bool:

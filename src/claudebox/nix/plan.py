@@ -146,7 +146,7 @@ def _advice(policy: Policy, decision: NixAccess) -> Iterator[str]:
 # this adds anything; everything else must be asked for.
 
 
-_PLAINLY = 'to allow it, set `nix = "{}"` in ~/.claudebox/config.toml, or use `--nix {}`'
+_PLAINLY = 'to allow it, set `nix = "{}"` in ~/.claudebox/config.toml, or use `--set nix={}`'
 _OWN_NETWORK = (
     "in tier `{}` it would bring the host's network back: fixed-output builds have it, whatever the sandbox has"
 )
@@ -176,7 +176,7 @@ def _as_told(policy: Policy, nix: Nix) -> NixAccess:
     kind = policy.nix
     if kind == "relay" and not nix.daemon.relay:
         raise ClaudeboxError(
-            f"`{policy.nix_origin}`: {_no_relay(nix)}", hint="install Nix 2.18 or newer; `--nix off` does without"
+            f"`{policy.nix_origin}`: {_no_relay(nix)}", hint="install Nix 2.18 or newer; `--set nix=off` does without"
         )
     warnings = [*_known_holes(nix)]
     if not policy.tier.shared:
@@ -250,11 +250,11 @@ _TEXT = """\
 #!/bin/bash
 # Enters the dev shell of the project, and becomes the program.
 if ! command -v nix >/dev/null; then
-  echo 'claudebox: --devshell: there is no `nix` on PATH inside' >&2
+  echo 'claudebox: devshell: there is no `nix` on PATH inside' >&2
   exit 125
 fi
 if ! _claudebox_script=$(nix print-dev-env {words}); then
-  echo 'claudebox: --devshell: the dev shell of this project could not be made; see above' >&2
+  echo 'claudebox: devshell: the dev shell of this project could not be made; see above' >&2
   exit 125
 fi
 _claudebox_path=$PATH

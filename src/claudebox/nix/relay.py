@@ -29,7 +29,7 @@ _MESSAGE_LIMIT = 4096
 _SECCOMP_DESCRIPTOR = 9
 _HIDDEN = ("/home", "/root", "/run", "/tmp", "/var/tmp")
 _YOUNG = 60.0  # seconds that a relay has to start
-_HINT = "run `claudebox --check`; `--nix off` does without the daemon"
+_HINT = "run `claudebox --check`; `--set nix=off` does without the daemon"
 # `substitute`: without a network of its own Nix takes itself for offline, and tells the daemon not to download.
 _CONFIG = """\
 extra-experimental-features = nix-command daemon-trust-override

@@ -283,7 +283,7 @@ def _files(plan: Plan) -> str:
     places = _listed(plan.exposed, 12)
     if plan.policy.masks_secrets:
         return f"secrets in the project are masked inside: {places}"
-    return f"secrets in the project can be read inside: {places}; `--project-secrets mask` hides them"
+    return f"secrets in the project can be read inside: {places}; `--set project_secrets=mask` hides them"
 
 
 def _listed(names: Iterable[str], most: int = _NAMED) -> str:

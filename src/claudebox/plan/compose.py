@@ -253,7 +253,7 @@ def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
         useless = ", and root cannot even make one: the kernel wants capabilities for that" if host.uid == 0 else ""
         yield f"user namespaces are allowed inside: more of the kernel can be attacked{useless}"
     if policy.unsafe_mounts and policy.mounts:
-        yield "--unsafe-mounts: mounts were not checked for what they expose"
+        yield "unsafe_mounts: mounts were not checked for what they expose"
     yield from git_plan.warnings(policy, host)
     model = policy.program == "client" and not policy.command and not held
     of_network = [*network_plan.warnings(policy, host, needed=policy.agent.upstream.host if model else "")]

@@ -57,7 +57,8 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
             continue
         row = _from_host(constant.name, constant.value, constant.origin, "a constant of your settings")
         advice = "looks like a secret: let the variable in by its name instead"
-        rows[constant.name] = row.replace(note=advice) if row.secret else row
+        note = advice if row.secret and not constant.hidden else row.note
+        rows[constant.name] = row.replace(note=note, hidden=constant.hidden)
     known = ((host.environ.get(row.source.removeprefix("env:"), ""), row.origin) for row in host.secrets.held)
     check_withheld(known, rows.values())
     if policy.refuse_secrets:
@@ -87,6 +88,7 @@ def _refuse_secrets(policy: Policy, rows: Iterable[Variable]) -> None:
     """Stop before a secret enters that the user did not name; without `--yes` they see it and decide (SEC-01)."""
     named = {request.name for request in policy.names if not request.untrusted}
     named |= {secret.env for secret in policy.secrets}
+    named |= {constant.name for constant in policy.constants if constant.hidden}
     for row in rows:
         if row.secret and row.name not in named:
             raise ClaudeboxError(

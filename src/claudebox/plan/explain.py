@@ -47,7 +47,7 @@ def shown(row: Variable) -> str:
     """Return a value as it may be printed: of a secret only its length (B13)."""
     if row.fetched is not None and row.secret:
         return "<made at the start, not shown>"
-    if row.secret:
+    if not row.printed:
         return f"<{len(row.value)} characters, not shown>"
     return shorten(row.value, _WIDTH)
 
@@ -61,7 +61,7 @@ def dry_run(plan: Plan) -> Iterator[str]:
         variables=tuple(row.replace(fetched=None) for row in plan.variables),
         mounts=tuple(row for row in plan.mounts if row.dest != GATE),
     )
-    secret = {row.name for row in plan.variables if row.secret}
+    secret = {row.name for row in plan.variables if not row.printed}
     contents: list[bytes] = []
 
     def word(value: bwrap.Word) -> str:
@@ -260,7 +260,7 @@ def as_json(plan: Plan, settings: Settings | None = None) -> str:
         "variables": [
             {
                 "name": row.name,
-                "value": None if row.secret else row.value,
+                "value": row.value if row.printed else None,
                 "origin": row.origin,
                 "reason": row.reason,
                 "note": row.note,

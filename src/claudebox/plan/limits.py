@@ -18,7 +18,7 @@ def plan_group(limits: LimitRequest, host: Host) -> GroupLimits | None:
         return None
     group = host.machine.control_group
     if group is None or group.problem:
-        names = {"cpu": "`--cpus`", "memory": "`--memory`", "pids": "`--pids` of root"}
+        names = {"cpu": "`cpus`", "memory": "`--memory`", "pids": "`pids` of root"}
         flags = " and ".join(names[name] for name in controllers)
         reason = group.problem if group is not None else "it was not looked for"
         raise ClaudeboxError(

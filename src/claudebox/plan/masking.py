@@ -43,7 +43,7 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
         if policy.submounts == "mask":
             yield f"mounts of the host below the project are empty inside: {named}"
         else:
-            yield f"mounts of the host below the project come along: {named}; `--submounts mask` hides them"
+            yield f"mounts of the host below the project come along: {named}; `--set submounts=mask` hides them"
     if host.project.leaks_note:
         yield f"the search for secrets in the project: {host.project.leaks_note}"
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Destinations that are claudebox's own: nothing may stand there, above or beneath (C27).
 _RESERVED = ("/bin", "/dev", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc", "/run", "/sbin", "/sys", "/usr")
 
-_HINT = "name a narrower path, or add `--unsafe-mounts` if you mean it"
+_HINT = "name a narrower path, or add `--set unsafe_mounts=true` if you mean it"
 _HINT_PROJECT = "no project can ask for that; if you want it, say it yourself with `--mount-ro`"
 
 
@@ -118,7 +118,7 @@ def _check_kind(request: MountRequest, fact: PathFact) -> None:
     if fact.kind == "other" and not request.programs:
         raise ClaudeboxError(
             f"{_name(request)}: only files, directories and sockets can be mounted",
-            hint="`--device` shows a device node",
+            hint="`devices` shows a device node",
         )
 
 

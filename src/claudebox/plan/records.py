@@ -74,6 +74,11 @@ class Variable(Value):
     note: str = ""
     fetched: Fetched | None = None  # the value comes later; `value` is what can be said without it
     loader: bool = False  # changes what programs load
+    hidden: bool = False  # never printed, whatever it looks like
+
+    @property
+    def printed(self) -> bool:
+        return not (self.secret or self.hidden)
 
 
 class Stub(Value):

@@ -67,7 +67,9 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
         "the project or the home: a virtual environment, `npm install`, `cargo install --root`."
     )
     if not policy.allow_userns:
-        allowed = "" if policy.tier.shared else ", if the user permits its port (`claudebox --allow-host-port PORT`)"
+        allowed = (
+            "" if policy.tier.shared else ", if the user permits its port (`claudebox --set allow_host_port=PORT`)"
+        )
         yield (
             "- Containers and other sandboxes (docker, podman, bwrap, unshare) do not start inside. A service that "
             f"needs one runs outside, and is reached at localhost{allowed}."

@@ -172,7 +172,9 @@ def _asked(policy: Policy, found: Devices) -> Iterator[Mount]:
             raise ClaudeboxError(f"{name}: the sandbox has its own")
         danger = why_refused(node)
         if danger and not policy.unsafe_mounts:
-            raise ClaudeboxError(f"{name} gives access to {danger}", hint="add `--unsafe-mounts` if you mean it")
+            raise ClaudeboxError(
+                f"{name} gives access to {danger}", hint="add `--set unsafe_mounts=true` if you mean it"
+            )
         yield _bind(node, f"asked for with {request.origin}")
         if path != node.path and path.startswith("/dev/"):
             yield Mount(path, "symlink", "another name of a device", node.path, role="device")

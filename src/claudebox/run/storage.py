@@ -75,7 +75,7 @@ class Storage:
         except OSError as error:
             raise ClaudeboxError(
                 f"`{self._place}` cannot hold the home of the sandbox: {error.strerror}",
-                hint="free disk space, or choose `--scratch memory`",
+                hint="free disk space, or choose `--set scratch=memory`",
             ) from None
 
     def _clear(self, name: str) -> list[str]:

@@ -64,6 +64,47 @@ def read_document(source: Source) -> dict[str, list[Row]]:
     return check.rows
 
 
+def read_assignment(text: str, origin: str) -> tuple[Setting, list[SettingValue]]:
+    """Return the row and the checked values of KEY=VALUE; a string needs no quotes, a list of one no brackets."""
+    name, assigned, value = text.partition("=")
+    name, value = name.strip(), value.strip()
+    key, _, part = name.partition(".")
+    if not assigned or not key:
+        raise ClaudeboxError(
+            f"`{origin}` needs KEY=VALUE, not `{text}`", hint="`claudebox help settings` lists the keys"
+        )
+    rows = {row.file_key: row for row in SETTINGS if row.in_files != "none"}
+    row = rows.get(key) or next((row for row in rows.values() if row.key == key), None)
+    from claudebox.settings.files import Source
+
+    check = _Check(Source("", origin, "user", b""), _Lines("", is_json=False))
+    read: Any = _read_value(row, value, origin) if row is not None else value
+    check.take(row.file_key if row is not None else key, {part: read} if part else read)
+    if row is None or check.errors:
+        raise ClaudeboxError(
+            check.errors[0], hint="`claudebox help settings` lists the keys", more=tuple(check.errors[1:])
+        )
+    return row, [
+        SettingValue(value, f"{origin} {row.file_key}", fields) for value, _, fields in check.rows.get(row.key, [])
+    ]
+
+
+def _read_value(row: Setting, text: str, origin: str) -> Any:
+    """Return the value that this text would be in a file."""
+    if row.shape == "switch":
+        return {"true": True, "false": False}.get(text, text)
+    if text[:1] in ("[", "{", '"', "'"):
+        try:
+            return tomllib.loads(f"value = {text}")["value"]
+        except (ValueError, RecursionError) as error:
+            if row.shape in ("list", "text"):
+                return [text] if row.shape == "list" else text
+            raise ClaudeboxError(f"`{origin} {row.file_key}`: {_problem(ValueError(str(error)))}") from None
+    if row.shape == "words":
+        return text.split()
+    return [text] if row.shape == "list" else text
+
+
 def unknown_profile(name: str, origin: str, names: Iterable[str]) -> ClaudeboxError:
     """Return the error for a profile that does not exist."""
     hint = f"{_suggest(name, sorted(names))}; a new one is ~/.claudebox/profiles/{name}.toml"

@@ -93,7 +93,7 @@ def _advice(text: str) -> str:
     if "*" in name.removeprefix("*."):
         return "`*` is allowed only as the first label: `*.example.org`"
     if host.count(":") > 1 or "[" in host or _is_number(name.rpartition(".")[2]):
-        return "names only, no addresses; `--allow-host-port` opens a port of this machine"
+        return "names only, no addresses; `allow_host_port` opens a port of this machine"
     if "." in canonical(name):
         return f"the name without the dot at its end: `{name}`"
     return f"write {_EXAMPLES}"
@@ -197,6 +197,6 @@ def read_address(given: SettingValue) -> AddressRequest:
         if addresses.covers(addresses.parse_prefix(barred), prefix):
             raise ClaudeboxError(
                 f"`{given.origin}`: `{text}` stays closed: {reason}",
-                hint="`--allow-host-port` opens a port of this machine",
+                hint="`allow_host_port` opens a port of this machine",
             )
     return AddressRequest(f"{address.lower()}/{size}", number, given.origin, given.untrusted)

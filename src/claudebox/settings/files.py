@@ -18,10 +18,11 @@ from claudebox.base.files import OPEN_DIRECTORY, PACKAGE, Closing, list_names, m
 from claudebox.base.records import Value
 from claudebox.settings import layers as settings_layers
 from claudebox.settings.layers import Layer, SettingValue
+from claudebox.settings.parsers import valid_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any, Literal
 
     from claudebox.settings.layers import Settings
@@ -302,6 +303,36 @@ def apply(
     from claudebox.settings import trust
 
     return trust.settle(request, lambda extra: settings_layers.merge(flags, environ, (*own, *extra)), approve)
+
+
+def read_env_files(flags: Settings) -> Settings:
+    """Return the flags with the variables of every `--env-file` before those of `--env`."""
+    found = [row for given in flags.all("env_file") for row in _read_env_file(given.value)]
+    given = {key: values for key, values in flags.given.items() if key != "env_file"}
+    given["set_env"] = (*found, *given.get("set_env", ()))
+    return flags.replace(given=given)
+
+
+def _read_env_file(path: str) -> Iterator[SettingValue]:
+    """Yield the variables of a file: NAME=VALUE, in quotes or not, after `export` or not; `#` begins a comment line."""
+    try:
+        with open(os.open(path, _READ), "rb") as file:
+            content = file.read(LIMIT + 1)
+    except OSError as error:
+        raise ClaudeboxError(f"`--env-file {path}`: {error.strerror}") from None
+    if len(content) > LIMIT:
+        raise _too_large(path)
+    for number, line in enumerate(content.decode("utf-8", "surrogateescape").splitlines(), 1):
+        text = line.strip().removeprefix("export ").lstrip()
+        if not text or text.startswith("#"):
+            continue
+        name, assigned, value = text.partition("=")
+        name, value = name.rstrip(), value.strip()
+        if not assigned or not valid_name(name):  # the line itself may hold a secret
+            raise ClaudeboxError(f"`{path}:{number}` is not `NAME=VALUE`")
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        yield SettingValue(name, f"{path}:{number}", {"value": value})
 
 
 def read_request(reader: SettingsReader, workdir: str) -> TrustRequest | None:

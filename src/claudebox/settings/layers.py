@@ -39,7 +39,6 @@ class Settings(Value):
     given: dict[str, tuple[SettingValue, ...]]
     words: tuple[str, ...] = ()  # the agent's arguments, or the operands of a verb
     verb: str = ""
-    argv: tuple[str, ...] = ()  # as they came
     agent: AgentKind = CLAUDE
     client: str = ""  # the client's own path, where an editor starts claudebox as its process wrapper
     start: str = ""  # the working directory, if the project is the whole repository around it
@@ -116,7 +115,7 @@ def parse_arguments(argv: Sequence[str], agent: AgentKind = CLAUDE) -> Settings:
         _check_actions(given)
     elif "help" not in given:
         verb.check_words(tuple(row.value for row in given.get(verb.word, ())) if verb.launches else words)
-    return Settings(given, words, verb.word if verb else "", tuple(argv), read.agent)
+    return Settings(given, words, verb.word if verb else "", read.agent)
 
 
 class _Arguments:
@@ -168,8 +167,21 @@ class _Arguments:
             if not self._rest:
                 raise ClaudeboxError(f"`{flag}` needs a value: `{flag} {row.metavar}`")
             value = self._rest.pop()
+        if row.key == "set":
+            self._set(value, flag)
+            return True
+        if row.assigned and "=" in value:
+            row = next(other for other in SETTINGS if other.key == row.assigned)
         self.given.setdefault(row.key, []).append(_checked(row, SettingValue(value, flag)))
         return True
+
+    def _set(self, assignment: str, flag: str) -> None:
+        """Take a setting by its key, checked as in a file."""
+        from claudebox.settings import document
+
+        row, values = document.read_assignment(assignment, flag)
+        before = self.given.get(row.key, []) if row.grows else []
+        self.given[row.key] = [*before, *values]
 
     def _take_first(self, word: str) -> bool:
         """Take a verb, or the name of an agent with everything behind it."""
@@ -178,7 +190,7 @@ class _Arguments:
             verb.check_given(self.given, self._rows)
             self.verb, self._rows = verb, verb.rows(self._rows)
             return True
-        agent = _find_agent(word)
+        agent = find_agent(word)
         if agent is not None:
             self.agent = agent
             self._take_rest()
@@ -214,7 +226,7 @@ def _find_verb(word: str) -> Verb | None:
     return verbs.find_verb(word)
 
 
-def _find_agent(word: str) -> AgentKind | None:
+def find_agent(word: str) -> AgentKind | None:
     """Return the agent of this name; everything behind it is its own."""
     return CLAUDE if word == CLAUDE.name else None
 

@@ -71,13 +71,16 @@ def name(given: SettingValue) -> NameRequest:
 
 
 def constant(given: SettingValue) -> Constant:
-    """Read NAME=VALUE."""
+    """Read NAME=VALUE; of a file of variables, the value is apart."""
     name, assigned, value = given.value.partition("=")
+    hidden = "value" in given.fields
+    if hidden:
+        assigned, value = "=", given.fields["value"]
     if not assigned or not valid_name(name):
         raise refusal(given, f"`{name}` is not the name of a variable", "write `NAME=VALUE`")
     if name in MADE:
         raise refusal(given, f"`{name}` is made by claudebox")
-    return Constant(name, value, given.origin, given.untrusted)
+    return Constant(name, value, given.origin, given.untrusted, hidden)
 
 
 def part(given: SettingValue) -> NameRequest:

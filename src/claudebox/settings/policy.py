@@ -62,7 +62,9 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
     if not (policy.tier.uplink or policy.tier.listed):
         policy = policy.replace(addresses=())
     if settings.all("scratch_size") and policy.scratch == "disk":
-        raise ClaudeboxError("`--scratch-size` limits memory, and `--scratch disk` takes none", hint="use one of them")
+        raise ClaudeboxError(
+            "`scratch_size` limits memory, and `--set scratch=disk` takes none", hint="use one of them"
+        )
     if settings.all("secrets"):
         from claudebox.settings import secrets as settings_secrets
 

@@ -53,6 +53,7 @@ class Setting(Value):
     in_files: Files = "none"  # `user`: only in files of the user; `profile`: in profiles; `project`: everywhere
     name: str = ""  # its key in files, where that is not `key`
     instead: str = ""  # what to write in a file instead
+    assigned: str = ""  # the key of the row that takes `NAME=VALUE` given to this flag
     fields: tuple[Field, ...] = ()  # of a record, or of each of several rows
     parse: Callable[[SettingValue], object] | None = None  # checks a value and returns its meaning
     field: str = ""  # of `Policy`, `limits.seconds` for one in a record; several rows may fill a field that is a list
@@ -118,6 +119,7 @@ class Constant(Value):
     value: str
     origin: str
     untrusted: bool = False
+    hidden: bool = False  # of an `--env-file`: the value is never printed
 
 
 class GitCredential(Value):

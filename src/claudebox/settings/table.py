@@ -13,7 +13,7 @@ from claudebox.settings.records import Field, Setting
 SETTINGS: tuple[Setting, ...] = (
     Setting("yes", ("-y", "--yes"), "switch", "Starting", "start without asking", in_files="user"),
     Setting(
-        "confirm", ("--confirm",), "choice", "Starting",
+        "confirm", (), "choice", "Starting",
         "ask before the start: `always`; `new`: if something differs from the launches that you approved in this "
         "project; `never`",
         metavar="WHEN", choices=("always", "new", "never"), default="always", in_files="user",
@@ -47,12 +47,12 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="TIME", example="8h", in_files="user", effect="tightens", field="limits.seconds", parse=parsers.time,
     ),
     Setting(
-        "pids", ("--pids",), "text", "Limits", "maximum number of processes and threads inside",
+        "pids", (), "text", "Limits", "maximum number of processes and threads inside",
         metavar="COUNT", in_files="user", default="16384",
         field="limits.processes", parse=parsers.number(1 << 20, least=16),
     ),
     Setting(
-        "scratch_size", ("--scratch-size",), "text", "Limits",
+        "scratch_size", (), "text", "Limits",
         "maximum size of each of /tmp, the home and /dev/shm inside, which are in memory",
         metavar="SIZE", example="2G", in_files="user", effect="tightens", field="limits.scratch", parse=parsers.size,
     ),
@@ -62,7 +62,7 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="SIZE", example="8G", in_files="user", effect="tightens", field="limits.memory", parse=parsers.size,
     ),
     Setting(
-        "cpus", ("--cpus",), "text", "Limits",
+        "cpus", (), "text", "Limits",
         "maximum processors of everything inside, `2` or `0.5`; refused where it cannot be enforced",
         metavar="COUNT", example="2", in_files="user", effect="tightens", field="limits.cpus", parse=parsers.processors,
     ),
@@ -75,7 +75,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("verify", ("--verify",), "switch", "Showing",
             "start this sandbox with a probe inside and report which promises hold", runs="commands.verify.verify"),
     Setting(
-        "receipt", ("--receipt",), "choice", "Showing",
+        "receipt", (), "choice", "Showing",
         "print at the end what entered, what was withheld, which hosts were reached and what changed; `auto`: if "
         "something was denied or a limit ended the session",
         metavar="WHEN", choices=("auto", "always", "never"), default="auto", in_files="user",
@@ -93,6 +93,10 @@ SETTINGS: tuple[Setting, ...] = (
         "`default`, `strict`, `offline`, `batch`",
         metavar="PROFILE", example="default", variable="CLAUDEBOX_PROFILE", in_files="user",
     ),
+    Setting(
+        "set", ("--set",), "list", "Profiles", "any setting, as in config.toml: `--set caches=off`; repeatable",
+        metavar="KEY=VALUE",
+    ),
     Setting("extends", (), "text", "Profiles", "another profile to apply before this one", in_files="profile"),
     Setting("name", (), "text", "Profiles", "the name of this profile", in_files="profile"),
     Setting("description", (), "text", "Profiles", "what this profile is for, in a sentence", in_files="profile"),
@@ -102,14 +106,18 @@ SETTINGS: tuple[Setting, ...] = (
         in_files="user", field="kept_names", parse=parsers.kept_name,
     ),
     Setting(
-        "env", ("--env",), "list", "What enters", "pass this variable of the host; repeatable",
-        metavar="NAME", variable="CLAUDEBOX_EXTRA_ENV", in_files="project", name="extra_env_passthrough",
-        field="names", parse=parsers.name,
+        "env", ("--env",), "list", "What enters", "pass this variable of the host, or set one; repeatable",
+        metavar="NAME[=VALUE]", variable="CLAUDEBOX_EXTRA_ENV", in_files="project", name="extra_env_passthrough",
+        assigned="set_env", field="names", parse=parsers.name,
     ),
     Setting(
-        "set_env", ("--set-env",), "table", "What enters",
-        "set a variable inside; pass secrets with --env instead; repeatable",
-        metavar="NAME=VALUE", in_files="project", name="env", field="constants", parse=parsers.constant,
+        "env_file", ("--env-file",), "list", "What enters",
+        "set the variables of this file, one `NAME=VALUE` per line; values are never shown; repeatable",
+        metavar="FILE",
+    ),
+    Setting(
+        "set_env", (), "table", "What enters", "variables to set inside; never secrets: pass those by name",
+        in_files="project", name="env", field="constants", parse=parsers.constant,
     ),
     Setting(
         "mounts", (), "rows", "What enters", "files and directories of the host to show inside",
@@ -130,12 +138,12 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="SRC[:DEST]", instead="[[mounts]]", field="mounts", parse=parsers.mount_rw,
     ),
     Setting(
-        "unsafe_mounts", ("--unsafe-mounts",), "switch", "What enters",
+        "unsafe_mounts", (), "switch", "What enters",
         "permit mounts that expose what the sandbox hides (keys, sockets, the home)",
         in_files="user", field="unsafe_mounts",
     ),
     Setting(
-        "path", ("--path",), "list", "What enters",
+        "path", (), "list", "What enters",
         "add this directory of programs to PATH, read-only; one with a `bin` is shown as a whole; repeatable",
         metavar="DIRECTORY", in_files="user", field="mounts", parse=parsers.program_directory,
     ),
@@ -151,51 +159,51 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="PACKAGE", in_files="project", name="packages", field="packages", parse=parsers.package,
     ),
     Setting(
-        "packages_optional", ("--packages-optional",), "switch", "What enters",
+        "packages_optional", (), "switch", "What enters",
         "start without packages that are unavailable", in_files="project", field="packages_optional",
     ),
     Setting(
-        "nixpkgs", ("--nixpkgs",), "text", "What enters",
+        "nixpkgs", (), "text", "What enters",
         "the package set of --package: `github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or `flake:NAME` from your "
         "registry",
         metavar="REFERENCE", example="github:NixOS/nixpkgs/nixos-unstable", in_files="user", field="nixpkgs",
         parse=parsers.nixpkgs,
     ),
     Setting(
-        "devshell", ("--devshell",), "switch", "What enters",
+        "devshell", (), "switch", "What enters",
         "enter the project's dev shell (flake.nix or shell.nix), evaluated inside",
         in_files="project", field="devshell", parse=parsers.origin,
     ),
     Setting(
-        "caches", ("--caches",), "choice", "What enters",
+        "caches", (), "choice", "What enters",
         "package caches (npm, pip, cargo, ...): `own`: kept per project, as ~/.cache inside; `shared`: one for all "
         "projects that say so, each of which can change what the others install; `off`: discarded at the end",
         metavar="WHOSE", choices=("shared", "own", "off"), default="own", in_files="project", widest="first",
         field="caches",
     ),
     Setting(
-        "cache_size", ("--cache-size",), "text", "What enters",
+        "cache_size", (), "text", "What enters",
         "maximum size of caches in GiB; least recently used entries are evicted", metavar="GIB", default="10",
         in_files="user", field="cache_limit", parse=parsers.number(1 << 20, unit=1 << 30),
     ),
     Setting(
-        "scratch", ("--scratch",), "choice", "What enters",
+        "scratch", (), "choice", "What enters",
         "where /tmp and the home inside are kept until the end: in `memory`, on `disk`, or on disk if memory is scarce "
         "(`auto`)",
         metavar="WHERE", choices=("auto", "memory", "disk"), default="auto", in_files="user", field="scratch",
     ),
     Setting(
-        "gpu", ("--gpu",), "switch", "What enters", "show GPUs and their driver: NVIDIA, AMD, Intel",
+        "gpu", (), "switch", "What enters", "show GPUs and their driver: NVIDIA, AMD, Intel",
         in_files="project", field="gpu", parse=parsers.origin,
     ),
     Setting(
-        "device", ("--device",), "list", "What enters",
+        "device", (), "list", "What enters",
         "show this device node, `/dev/video0`; disks, memory, input, terminals and virtual machines need "
-        "--unsafe-mounts; repeatable",
+        "--set unsafe_mounts=true; repeatable",
         metavar="NODE", in_files="user", name="devices", field="devices", parse=parsers.device,
     ),
     Setting(
-        "browser", ("--browser",), "switch", "What enters",
+        "browser", (), "switch", "What enters",
         "make browsers of the system and of Playwright work inside, headless",
         in_files="project", field="browser", parse=parsers.origin,
     ),
@@ -231,20 +239,20 @@ SETTINGS: tuple[Setting, ...] = (
         ),
     ),
     Setting(
-        "inherit", ("--inherit",), "list", "What enters",
+        "inherit", (), "list", "What enters",
         "show this part of the host's ~/.claude, read-only: `CLAUDE.md`, `agents`, `commands`, `skills`, "
         "`output-styles`, `rules`, ...; `mcp`: your MCP servers, without their secrets; repeatable",
         metavar="PART", in_files="project", field="inherit", parse=parsers.part,
     ),
     Setting(
-        "claude_home", ("--claude-home",), "choice", "What enters",
+        "claude_home", (), "choice", "What enters",
         "`own`: the client has a home per project; `shared`: it also sees the host's ~/.claude, read-only, without "
         "conversations and logins",
         metavar="HOME", choices=("own", "shared"), default="own", in_files="project", widest="last",
         field="shared_home", parse=parsers.is_word("shared"),
     ),
     Setting(
-        "project", ("--project",), "choice", "What enters",
+        "project", (), "choice", "What enters",
         "in a subdirectory of a repository, the project is this `directory`, with the rest read-only, or the whole "
         "`repository`",
         metavar="WHAT", choices=("directory", "repository"), default="directory", in_files="user",
@@ -264,7 +272,7 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="DOMAIN", in_files="project", name="allow_domains", parse=parsers.domain,
     ),
     Setting(
-        "allow_address", ("--allow-address",), "list", "Restrictions",
+        "allow_address", (), "list", "Restrictions",
         "in tier `inet`, permit this address or network of the LAN or a VPN, with or without a port: "
         "`10.1.2.3:443`, `10.1.0.0/16`, `[fd77::50]:22`; in tier `allow`, let listed domains resolve "
         "to it; never metadata services or this machine; repeatable",
@@ -277,7 +285,7 @@ SETTINGS: tuple[Setting, ...] = (
                       many=True),),
     ),
     Setting(
-        "allow_host_port", ("--allow-host-port",), "list", "Restrictions",
+        "allow_host_port", (), "list", "Restrictions",
         "in all tiers but `full`, permit this TCP port of the host's loopback; repeatable",
         metavar="PORT", in_files="project", field="host_ports", parse=parsers.port,
     ),
@@ -288,7 +296,7 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="[HOST:]PORT", in_files="project", field="published", parse=parsers.published,
     ),
     Setting(
-        "uplink", ("--uplink",), "choice", "Restrictions",
+        "uplink", (), "choice", "Restrictions",
         "the program that connects tier `inet`: `pasta`, `slirp4netns`, or the first that works (`auto`)",
         metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto", in_files="user", field="uplink",
     ),
@@ -298,18 +306,18 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="DOLLARS", example="5", in_files="user", field="budget.dollars", parse=parsers.dollars,
     ),
     Setting(
-        "tokens", ("--tokens",), "text", "Restrictions",
+        "tokens", (), "text", "Restrictions",
         "maximum number of tokens of the model in this session, cached ones included: `200k`, `2M`",
         metavar="COUNT", example="2M", in_files="user", field="budget.tokens", parse=parsers.tokens,
     ),
     Setting(
-        "nix", ("--nix",), "choice", "Restrictions",
+        "nix", (), "choice", "Restrictions",
         "the Nix daemon inside: `auto`: where that is safe, through a relay if the daemon trusts you; "
         "`daemon`, `relay`: always; `off`",
         metavar="HOW", choices=("auto", "daemon", "relay", "off"), default="auto", in_files="user", field="nix",
     ),
     Setting(
-        "auth", ("--auth",), "choice", "Restrictions",
+        "auth", (), "choice", "Restrictions",
         "`broker`: your API key or login stays outside, and a helper on the host adds it to requests to the model; "
         "`passthrough`: the key, or a short-lived token of the login, enters",
         metavar="WAY", choices=("passthrough", "broker"), default="broker", in_files="project", widest="first",
@@ -321,52 +329,52 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="PROTECTED", in_files="user", field="allow", parse=parsers.protected,
     ),
     Setting(
-        "project_secrets", ("--project-secrets",), "choice", "Restrictions",
+        "project_secrets", (), "choice", "Restrictions",
         "files of the project that hold secrets: `warn` names them, `mask` shows fake values, `allow` ignores them",
         metavar="WHAT", choices=("allow", "warn", "mask"), default="warn", in_files="project", widest="first",
         field="project_secrets",
     ),
     Setting(
-        "submounts", ("--submounts",), "choice", "Restrictions",
+        "submounts", (), "choice", "Restrictions",
         "mounts of the host below the project (sshfs, volumes): `show` them, or `mask` them as empty directories",
         metavar="WHAT", choices=("show", "mask"), default="show", in_files="project", widest="first",
         field="submounts",
     ),
     Setting(
-        "git_import", ("--git-import",), "choice", "Restrictions",
+        "git_import", (), "choice", "Restrictions",
         "when commits made inside reach your repository: `auto`: at once; `ask`: at the end, after a question; "
         "`manual`: with `claudebox sync`",
         metavar="WHEN", choices=("auto", "ask", "manual"), default="auto", in_files="project", widest="first",
         field="git_import",
     ),
     Setting(
-        "undo_keep", ("--undo-keep",), "text", "Restrictions",
+        "undo_keep", (), "text", "Restrictions",
         "how many sessions of an agent can be undone; those of `--exec` and `--shell` only if this is set",
         metavar="COUNT", default="10", in_files="user", field="undo.keep", parse=parsers.number(1000),
     ),
     Setting(
-        "undo_size", ("--undo-size",), "text", "Restrictions", "largest file that a snapshot keeps, in MiB",
+        "undo_size", (), "text", "Restrictions", "largest file that a snapshot keeps, in MiB",
         metavar="MIB", default="64", in_files="user", field="undo.most", parse=parsers.number(1 << 20, unit=1 << 20),
     ),
     Setting(
-        "undo_exclude", ("--undo-exclude",), "list", "Restrictions",
+        "undo_exclude", (), "list", "Restrictions",
         "leave directories of this name (`node_modules`), or paths that match a pattern (`*.iso`, `data/*`), out of "
         "snapshots; repeatable",
         metavar="NAME", in_files="user", field="undo.excluded", parse=parsers.undo_pattern,
     ),
     Setting(
-        "allow_userns", ("--allow-userns",), "switch", "Restrictions",
+        "allow_userns", (), "switch", "Restrictions",
         "permit user namespaces inside, for programs with a sandbox of their own",
         in_files="project", field="allow_userns",
     ),
     Setting(
-        "secret_variables", ("--secret-variables",), "choice", "Restrictions",
+        "secret_variables", (), "choice", "Restrictions",
         "variables that look like secrets and that you did not name: `show` them before the start, or `refuse` to "
         "start with `--yes`",
         metavar="WHAT", choices=("show", "refuse"), default="show", in_files="project", widest="first",
     ),
     Setting(
-        "terminal", ("--terminal",), "choice", "Restrictions",
+        "terminal", (), "choice", "Restrictions",
         "output to your terminal: `plain`: unchanged; `filtered`: without clipboard writes, notifications and queries",
         metavar="KIND", choices=("plain", "filtered"), default="plain", in_files="project", widest="first",
         former=(

@@ -87,7 +87,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "undo", "[SESSION]", "Look back",
         "show the same, ask, and restore the project: files, modes, links, branches, HEAD and index",
-        "commands.undo", (_YES, _PATCH, _ROWS["undo_size"], _ROWS["undo_exclude"]), examines="fully",
+        "commands.undo", (_YES, _PATCH, _ROWS["set"]), examines="fully",
     ),
     Verb(
         "sync", "", "Look back", "bring commits made inside into your repository now", "commands.sync",
@@ -203,12 +203,56 @@ FORMER = {
     "--task": "claudebox task FILE --result DIR", "--tasks": "claudebox tasks FILES --results DIR",
     "--from": "claudebox new NAME --from BRANCH", "--copy": "claudebox new NAME --copy PATH",
     "--result": "claudebox task FILE --result DIR", "--results": "claudebox tasks FILES --results DIR",
-    "--jobs": "claudebox tasks FILES --jobs COUNT",
+    "--jobs": "claudebox tasks FILES --jobs COUNT", "--set-env": "--env NAME=VALUE",
 }  # fmt: skip
+
+
+# Settings that had flags of their own in 0.2.0.
+SETTINGS_ONLY = frozenset(
+    (
+        "allow_address",
+        "allow_host_port",
+        "allow_userns",
+        "auth",
+        "browser",
+        "cache_size",
+        "caches",
+        "claude_home",
+        "cpus",
+        "device",
+        "devshell",
+        "git_import",
+        "gpu",
+        "inherit",
+        "nix",
+        "nixpkgs",
+        "packages_optional",
+        "path",
+        "pids",
+        "project",
+        "project_secrets",
+        "receipt",
+        "scratch",
+        "scratch_size",
+        "secret_variables",
+        "submounts",
+        "terminal",
+        "tokens",
+        "undo_exclude",
+        "undo_keep",
+        "undo_size",
+        "unsafe_mounts",
+        "uplink",
+    )
+)
 
 
 def refuse_former(flag: str) -> None:
     """Refuse a flag of the version before, and name the new word."""
-    if flag in FORMER:
+    new = FORMER.get(flag, "")
+    row = _ROWS.get(flag[2:].replace("-", "_"))
+    if row is not None and row.key in SETTINGS_ONLY:
+        new = f"--set {row.file_key}={'true' if row.shape == 'switch' else 'VALUE'}"
+    if new:
         hint = f"after `--` it goes to the agent: `claudebox -- {flag}`"
-        raise ClaudeboxError(f"`{flag}` is now `{FORMER[flag]}`", hint=hint)
+        raise ClaudeboxError(f"`{flag}` is now `{new}`", hint=hint)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from claudebox.base.addresses import NAT64
 
-# Closed whatever `--allow-address` names: this machine, cloud metadata (which gives out credentials), and
+# Closed whatever `allow_addresses` names: this machine, cloud metadata (which gives out credentials), and
 # addresses that embed others.
 ALWAYS_BARRED: tuple[tuple[str, str], ...] = (
     ("0.0.0.0/8", "this machine"),

@@ -148,7 +148,7 @@ def _play(
         "ANTHROPIC_UNIX_SOCKET": socket,
         "ANTHROPIC_AUTH_TOKEN": "demo",  # the client insists on one
     }
-    flags = ["--network", tier, "--mount-ro", socket, "--unsafe-mounts"]
+    flags = ["--network", tier, "--mount-ro", socket, "--set", "unsafe_mounts=true"]
     for name in variables:
         flags += ["--env", name]
     own = [*flags, *words] if interactive else ["-y", *flags, *words, "-p"]

@@ -252,7 +252,7 @@ def _answers(address: str | tuple[str, int]) -> bool:
 
 def masked(spec: Spec) -> str:
     """Read a file of the project with a secret."""
-    (path,) = _given(spec, "masked", "`--project-secrets mask` is not set, or the project cannot be written")
+    (path,) = _given(spec, "masked", "`--set project_secrets=mask` is not set, or the project cannot be written")
     content = _read(path)
     if b"API_KEY=" not in content:
         return f"{path} cannot be read at all"
@@ -374,7 +374,7 @@ def terminal(_spec: Spec) -> str:
 def user_namespaces(spec: Spec) -> str:
     """Make a user namespace, which would expose more of the kernel."""
     if spec.get("userns"):
-        raise Untestable("--allow-userns: not promised")
+        raise Untestable("--set allow_userns=true: not promised")
     child = os.fork()
     if child == 0:
         os._exit(1 if _syscall(2, _CLONE_NEWUSER) == 0 else 0)

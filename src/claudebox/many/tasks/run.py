@@ -170,7 +170,7 @@ class _Runner:
     def _run_agent(self, work: str) -> int:
         task = self._task
         retries = self._environ.get("CLAUDE_CODE_MAX_RETRIES", "")
-        words = ["-y", "--profile", task.profile, "--receipt", "always", "--undo-keep", "0", "--set-env"]
+        words = ["-y", "--profile", task.profile, "--set", "receipt=always", "--set", "undo_keep=0", "--env"]
         # By default the client retries for many minutes; engines and `tries` retry better.
         words.append(f"CLAUDE_CODE_MAX_RETRIES={retries if retries.isdigit() else _CLIENT_RETRIES}")
         if task.budget_usd:
@@ -203,7 +203,7 @@ class _Runner:
     def _run_git(self, work: str, words: tuple[str, ...], name: str, *, output: str = "/dev/null") -> None:
         """Run a command of ours in the task's sandbox, without a network or variables of the host."""
         messages = f"{self._scratch}/messages"
-        options = ["-y", "--profile", self._task.profile, "--network", "none", "--receipt", "never", "--exec", "--"]
+        options = ["-y", "--profile", self._task.profile, "--network", "none", "--set", "receipt=never", "--exec", "--"]
         files = ("", output, messages)
         status = play([*options, *words], work, self._git_environ, self._state, limit=_GIT_SECONDS, files=files)
         if status:
