@@ -18,7 +18,6 @@ import time
 from typing import Any
 
 from claudebox import session
-from claudebox.agent.claude import CLAUDE
 from claudebox.base import console
 from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.base.files import PACKAGE, parse_object, read_small
@@ -163,8 +162,8 @@ def main() -> NoReturn:
         if [status.st_dev, status.st_ino] != order["identity"]:
             raise ClaudeboxError(f"`{order['cwd']}` was replaced since the session was confirmed")
         given = {key: tuple(layers.SettingValue(*row) for row in rows) for key, rows in order["given"].items()}
-        kind = layers.find_agent(order["agent"]) or CLAUDE
-        flags = layers.Settings(given, tuple(order["words"]), order["verb"], kind, start=order["start"])
+        flags = layers.Settings(given, tuple(order["words"]), order["verb"], start=order["start"])
+        flags = flags.replace(agent=layers.find_agent(order["agent"]) or flags.agent)
         settings, _ = session.read_settings(flags, environ)
         words = tuple(settings.one("notify").fields.values()) if settings.all("notify") else ()
         claude = Instance(agent.project, state, agent.instance).claude
