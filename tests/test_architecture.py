@@ -17,7 +17,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src/claudebox"
 # Lower layers never import higher ones. A feature's folder has rooms of the core's layers: `git/plan.py` may what
 # `plan/` may. What is not a room acts, like `run`, and is above the core.
 LAYERS = (
-    "base", "tables", "settings", "host", "plan", "run", "feature", "report", "session", "many", "commands", "cli",
+    "base", "tables", "settings", "host", "plan", "run", "feature", "report", "session", "review", "many", "commands",
+    "cli",
 )  # fmt: skip
 FEATURES = ("agent", "broker", "git", "network", "nix", "undo")
 ROOMS = {"facts": "host", "config": "host", "plan": "plan", "records": "host"}
@@ -43,7 +44,9 @@ PURE: tuple[str, ...] = (
 )
 NOT_PURE = ("settings.files", "settings.trust", "settings.document")
 # Not on the way of a launch.
-BESIDE = ("commands", "many", "broker.main", "broker.http", "broker.proxy", "broker.inject", "broker.model_api")
+BESIDE = (
+    "commands", "many", "review", "broker.main", "broker.http", "broker.proxy", "broker.inject", "broker.model_api",
+)  # fmt: skip
 # Functions of `os` that compute and do not look.
 COMPUTING = {
     "fsdecode", "fsencode", "fspath", "path.basename", "path.commonpath", "path.dirname", "path.isabs", "path.join",

@@ -80,7 +80,8 @@ def test_dear_modules_are_noticed(user_box):
 
 
 def test_a_launch_does_not_load_commands_or_helpers(launched):
-    off_the_path = ("claudebox.broker.", "claudebox.commands", "claudebox.many", "claudebox.agent.renewal")
+    folders = ("broker.", "commands", "many", "review", "agent.renewal")
+    off_the_path = tuple(f"claudebox.{folder}" for folder in folders)
     rooms = {f"claudebox.broker.{room}" for room in ("facts", "plan", "sidecar")}
 
     assert not [name for name in launched - rooms if name.startswith(off_the_path)]

@@ -115,8 +115,8 @@ def test_five_agents_work_side_by_side_and_are_finished_or_dropped(agents, model
     for name in ("one", "three"):
         assert "status 143" in box.claudebox("stop", name).stderr
     limit = time.monotonic() + 30
-    happened = [(name, what) for name in (*names, "poor") for what in (WAITS, ENDED.format(143))]
-    expected = [f"claudebox {name} {what}" for name, what in (*happened, ("slow", ENDED.format(OUT_OF_TIME)))]
+    happened = [(name, what) for name in (*names, "poor") for what in (WAITS, ENDED.format(143, name))]
+    expected = [f"claudebox {name} {what}" for name, what in (*happened, ("slow", ENDED.format(OUT_OF_TIME, "slow")))]
     perhaps = f"claudebox slow {WAITS}"  # where its time was long enough to come to that
     while sorted(line for line in Path(told).read_text().splitlines() if line != perhaps) != sorted(expected):
         assert time.monotonic() < limit, Path(told).read_text()

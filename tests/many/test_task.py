@@ -71,8 +71,11 @@ def test_a_task_leaves_the_work_and_how_it_was_done(fleet, model):
     assert result["turns"] == 2
     assert result["tokens"]["output_tokens"] > 0
     assert sorted(os.listdir(place)) == [
-        "log.jsonl", "messages.txt", "receipt.txt", "result.json", "transcript.jsonl", "work.bundle", "work.patch",
+        "log.jsonl", "messages.txt", "receipt.txt", "result.json", "review.html", "transcript.jsonl", "work.bundle",
+        "work.patch",
     ]  # fmt: skip
+    assert result["changed"] == {"files": 2, "added": 2, "removed": 0}
+    assert "There is a greeting now." in (place / "review.html").read_text(encoding="utf-8")
     assert PROMPT in (place / "transcript.jsonl").read_text(encoding="utf-8")
     clone = f"{fleet.base}/fleet/clone"
     assert fleet.host("git", "clone", "-q", f"{fleet.base}/fleet/origin", clone).returncode == 0

@@ -26,8 +26,13 @@ def find_conversation(instance: Instance, started: float) -> str:
 
 
 def newest_conversation(instance: Instance, started: float) -> str:
-    """Return the file of the conversation that was written to last since the start; names from inside are checked."""
-    newest, found = started, ""
+    """Return the file of the conversation that was written to last since the start."""
+    return next(reversed(list_conversations(instance, started)), "")
+
+
+def list_conversations(instance: Instance, started: float) -> list[str]:
+    """Return the files of conversations that were written to since the start, in this order; names are checked."""
+    found: list[tuple[float, str]] = []
     for directory in _names(f"{instance.claude}/{CLAUDE.transcripts}"):
         for path in _names(directory):
             identifier, dot, suffix = os.path.basename(path).partition(".")
@@ -37,9 +42,9 @@ def newest_conversation(instance: Instance, started: float) -> str:
                 written = os.lstat(path).st_mtime
             except OSError:
                 continue
-            if written >= newest:
-                newest, found = written, path
-    return found
+            if written >= started:
+                found.append((written, path))
+    return [path for _, path in sorted(found)]
 
 
 def _names(directory: str) -> list[str]:

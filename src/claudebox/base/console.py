@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 # Printable by Unicode's rules, and still invisible or misleading.
-_DECEIVING = frozenset("\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
+DECEIVING = frozenset("\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
@@ -24,7 +24,7 @@ def clean(text: str) -> str:
     """Return the text with everything but plainly printable characters shown as escapes."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(char if char.isprintable() and char not in _DECEIVING else _escape(char) for char in text)
+    return "".join(char if char.isprintable() and char not in DECEIVING else _escape(char) for char in text)
 
 
 def _escape(char: str) -> str:

@@ -12,7 +12,6 @@ from claudebox.base import console
 from claudebox.base import state as base_state
 from claudebox.base.console import clean, paint
 from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
-from claudebox.base.files import open_beneath, read_at
 from claudebox.git import facts as git_facts
 from claudebox.git.importer import find_tools
 from claudebox.host import programs
@@ -24,6 +23,7 @@ from claudebox.settings.layers import merge
 from claudebox.settings.records import UndoRequest
 from claudebox.undo import refs as undo_refs
 from claudebox.undo import restore
+from claudebox.undo.contents import read_kept, read_present
 from claudebox.undo.manifest import MEANWHILE, Comparison, find_changed_meanwhile, find_changes
 from claudebox.undo.refs import RefComparison
 from claudebox.undo.snapshot import find_skipped
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 
 _MOST_LINES = 40
-_MOST_TEXT = 1 << 20  # bytes of a file that is compared line by line
 _TITLES = {"deleted": "deleted", "moved": "moved", "changed": "overwritten", "new": "created"}
 _STYLES = {"deleted": "red", "moved": "yellow", "changed": "yellow", "new": "green"}
 _BOTH = "Take these back, too, and with them what was done since? [y/N] "
@@ -66,6 +65,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     undo = _Undo(name, start, wanted, SnapshotStore(directory, writing=undoing), instance)
     if not undoing:
         undo.show(patch=flags.on("patch"))
+        console.note(f"as a page: `claudebox review {name}`")
         return 0
     presence = Presence(instance.state)
     try:
@@ -290,9 +290,9 @@ def _patch_lines(store: SnapshotStore, changes: list[PathChange], place: str) ->
             old, new, path = row.before, row.after, row.path
             if not any(entry is not None and entry.kind in "fl" for entry in (old, new)):
                 continue
-            texts = [_read_kept(store, entry) for entry in (old, new)]
+            texts = [read_kept(store, entry) for entry in (old, new)]
             if texts[1] is None and new is not None:
-                texts[1] = _read_present(root, path)
+                texts[1] = read_present(root, path)
             if any(text is None or b"\0" in text for text in texts):
                 yield f"Binary or large files a/{clean(path)} and b/{clean(path)} differ"
                 continue
@@ -306,30 +306,6 @@ def _patch_lines(store: SnapshotStore, changes: list[PathChange], place: str) ->
 
 def _rows(text: bytes) -> list[str]:
     return text.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n") if text else []
-
-
-def _read_kept(store: SnapshotStore, entry: KeptEntry | None) -> bytes | None:
-    if entry is None or entry.kind not in "fl":
-        return b""
-    if entry.kind == "l":
-        return os.fsencode(entry.content)
-    if not entry.content or entry.size > _MOST_TEXT:
-        return None
-    try:
-        return b"".join(store.read_content(entry.content))
-    except OSError:  # the present is not kept
-        return None
-
-
-def _read_present(root: int, path: str) -> bytes | None:
-    try:
-        directory = open_beneath(root, os.path.dirname(path))
-    except OSError:
-        return None
-    try:
-        return read_at(directory, os.path.basename(path), limit=_MOST_TEXT)
-    finally:
-        os.close(directory)
 
 
 def _choose(store: SnapshotStore, workdir: str, words: tuple[str, ...]) -> tuple[str, Snapshot]:

@@ -307,6 +307,22 @@ def host_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: 
     return side
 
 
+def host_side_read_only(tools: Tools, scratch: str, layout: Layout, limits: Limits) -> Side:
+    """Open the host's repository to look at it, with none of its configuration and attributes in force."""
+    if git_state.is_replaced(layout):
+        raise GitError(REPLACED)
+    mounts = _read_only((layout.common, *layout.stores[1:]), (layout.common, *layout.stores[1:]))
+    files = {f"{layout.common}/config": _real_config(layout, limits).encode()}
+    environ = {"GIT_DIR": layout.git_dir, "GIT_INDEX_FILE": "/empty/index"}
+    side = Side(GitSandbox(tools, mounts, environ, scratch, limits, files), layout, layout.git_dir)
+    try:
+        _check_mounted(side.box, layout)
+    except GitError:
+        side.box.__exit__()
+        raise
+    return side
+
+
 def _check_mounted(box: GitSandbox, layout: Layout) -> None:
     """Refuse another git directory than that of the session: bwrap mounts by name."""
     if layout.identities:

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -172,7 +173,7 @@ def main() -> NoReturn:
 
     status = console.run_guarded(play)
     for one in notifier:
-        one.notify(ENDED.format(status))
+        one.notify(ENDED.format(status, shlex.quote(agent.name)))
     agent, tmux = records.get(identifier) or agent, Tmux(state, environ)
     with contextlib.suppress(OSError, ClaudeboxError):
         if _has_report(state, agent) and not tmux.is_shown(identifier):
@@ -214,7 +215,7 @@ def _has_report(state: str, agent: Agent) -> bool:
 
 _NOTIFY_POLL, _NEVER = 1.0, 3600.0  # seconds
 _MAX_FILES = 64  # of the client
-WAITS, ENDED = "waits for you", "has ended with status {}"
+WAITS, ENDED = "waits for you", "has ended with status {}: claudebox review {}"
 
 
 class Notifier:

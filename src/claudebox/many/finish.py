@@ -83,6 +83,8 @@ class _Removal:
         self.presence.claim(copy.path)
         source, work = self._examine()
         console.write(report(copy, work), descriptor=1)
+        if self._asking:
+            console.note(f"as a page: `claudebox review {shlex.quote(copy.name)}`")
         if not work.tip:
             raise ClaudeboxError(f"the branch `{copy.name}` no longer exists", hint=self._drop_hint)
         if reasons := [*self._list_reasons(work), *self._bring_submodules()]:

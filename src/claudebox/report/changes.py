@@ -19,7 +19,7 @@ from claudebox.undo.snapshot import UNTRACKED, look_at_end
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from claudebox.host.records import ProtectedPath
     from claudebox.undo.manifest import KeptEntry, PathChange, Snapshot
@@ -98,10 +98,17 @@ def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Rep
     deadline = time.monotonic() + budget
     opener = trees.Opener(beginning.moment.since(), places.reopened)
     before, after = look_at_end(beginning, (places.git_dir, *places.standing), deadline, opener, places.snapshot)
+    return tell_apart(places, before, after, deadline, opener.opened)
+
+
+def tell_apart(
+    places: Places, before: Snapshot, after: Snapshot, deadline: float, opened: Iterable[tuple[str, int]] = ()
+) -> Report:
+    """Return the changes between two snapshots, by kind; `opened` are directories that denied reading, and modes."""
     rows = find_changes(before, after)
     account = _Account(places, rows, after)
     changes = [*account.list_changes(deadline + _SORTING)]
-    for path, mode in opener.opened:
+    for path, mode in opened:
         changes.append(ChangedPath(Kind("closed", why=f"had mode {mode:04o}"), path or ".", "changed in mode"))
     changes += account.list_gone()
     files = (f"{account.workdir}/{row.path}" for row in rows if row.after is not None and row.after.kind == "f")

@@ -142,13 +142,12 @@ def _escaped(char: str) -> str:
 def write_changes(record: SessionLog, report: Report) -> None:
     """Log every path that changed, the most dangerous first, until the limit."""
     left = _CHANGES_BYTES
-    for what, directory, names in _rows(report):
+    for labels, names in _rows(report):
         piece: list[str] = []
         size = 0
         for name in (*names, ""):
             if piece and (not name or size + len(name) > _NAMES):
-                row: dict[str, Plain] = {"what": what, "in": directory[-_LONGEST:], "names": tuple(piece)}
-                left -= record.write(_CHANGES, row)
+                left -= record.write(_CHANGES, {**labels, "names": tuple(piece)})
                 piece, size = [], 0
                 if left < 0:
                     record.write(_CHANGES, {"what": "full", "in": "", "names": ()})
@@ -157,20 +156,51 @@ def write_changes(record: SessionLog, report: Report) -> None:
             size += len(name)
 
 
-def _rows(report: Report) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield kind, directory, and names with what happened to them."""
+def _rows(report: Report) -> Iterator[tuple[dict[str, Plain], list[str]]]:
+    """Yield kind, directory and who runs it; and names with what happened to them."""
     from claudebox.report.kinds import HEADINGS
 
-    yield from (("not looked at", path, [why]) for path, why in report.unseen)
+    for path, why in report.unseen:
+        yield {"what": "not looked at", "in": path[-_LONGEST:]}, [why]
     for kind in HEADINGS:
-        grouped: dict[str, list[str]] = {}
+        grouped: dict[tuple[int, str, str, str], list[str]] = {}
         for change in report.changes:
             if change.kind.name == kind:
                 path = change.path.rstrip("/")
                 directory = path.rpartition("/")[0]
                 name = change.path[len(directory) + 1 if directory else 0 :]
-                grouped.setdefault(directory, []).append(f"{name} ({change.how})" if change.how else name)
-        yield from ((kind, directory, grouped[directory]) for directory in sorted(grouped, key=_depth))
+                key = (change.kind.rank, change.kind.why, change.kind.group, directory)
+                grouped.setdefault(key, []).append(f"{name} ({change.how})" if change.how else name)
+        for key in sorted(grouped, key=lambda key: (key[0], *_depth(key[3]), key[1:3])):
+            rank, why, group, directory = key
+            labels: dict[str, Plain] = {"what": kind, "in": directory[-_LONGEST:]}
+            labels |= {"rank": rank} if rank else {}
+            labels |= {"why": why[:_LONGEST]} if why else {}
+            labels |= {"of": group[-_LONGEST:]} if group else {}
+            yield labels, grouped[key]
+
+
+def read_changes(lines: Iterable[Line]) -> Report:
+    """Return what `write_changes` has logged; earlier versions did not log who runs something."""
+    from claudebox.report.changes import ChangedPath, Report
+    from claudebox.report.kinds import HEADINGS, Kind
+
+    changes: list[ChangedPath] = []
+    unseen: list[tuple[str, str]] = []
+    for line in lines:
+        names, what, directory = line.get("names"), str(line.get("what")), str(line.get("in", ""))
+        if line.get("kind") != _CHANGES or not isinstance(names, list):
+            continue
+        for name in map(str, names):
+            if what in HEADINGS:
+                plain, _, how = name.removesuffix(")").rpartition(" (") if name.endswith(")") else (name, "", "")
+                rank = line.get("rank")
+                kind = Kind(what, str(line.get("of", "")), str(line.get("why", "")),
+                            rank if isinstance(rank, int) else 0)  # fmt: skip
+                changes.append(ChangedPath(kind, f"{directory}/{plain}" if directory else plain, how))
+            elif what != "full":
+                unseen.append((directory, name))
+    return Report(tuple(changes), tuple(unseen))
 
 
 def _depth(path: str) -> tuple[int, str]:
@@ -182,6 +212,7 @@ class LogReader:
 
     def __init__(self, directory: str, name: str) -> None:
         self._rest = b""
+        self.damaged = 0  # lines that could not be read
         try:
             self._descriptor = os.open(f"{directory}/{name}", _READ)
         except OSError:
@@ -193,11 +224,14 @@ class LogReader:
             *whole, self._rest = (self._rest + piece).split(b"\n")
             if len(self._rest) > LINE:
                 self._rest = b""
+                self.damaged += 1
             for text in whole:
                 if marks and not any(mark in text for mark in marks):
                     continue
                 if isinstance(line := syscalls.parse_json(text), dict):
                     yield line
+                else:
+                    self.damaged += 1
 
     def close(self) -> None:
         if self._descriptor >= 0:

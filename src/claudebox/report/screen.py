@@ -43,25 +43,31 @@ class Ending(Value):
 
 def lines(ending: Ending, width: int = WIDTH) -> Iterator[str]:
     """Yield the lines, cleaned; none if nothing changed and everything was looked at."""
-    report = ending.report
-    rows = [row for row in report.changes if not row.path.endswith("/") or row.kind.name not in ("own", "output")]
-    own = sorted((row for row in rows if row.kind.name in ("own", "asked")), key=_order_own)
+    texts, told = sum_up(ending, width)
+    if ending.git or texts:
+        yield from _wrap([*_spent(ending), *ending.git, *texts, _SEE[ending.undo]], width)
+    if ending.resume:
+        yield f"{_INDENT if ending.git or texts else _HEAD}resume: claudebox --resume {shorten(ending.resume, _PATH)}"
+    yield from look_at(told, ending.disarmed, ending.disarmed_more)
+    yield from _unseen(ending.report)
+
+
+def sum_up(ending: Ending, width: int = WIDTH) -> tuple[list[str], list[ChangedPath]]:
+    """Return a few words about files, deletions and build output; and what to look at that they do not name."""
+    rows = [
+        row for row in ending.report.changes if not row.path.endswith("/") or row.kind.name not in ("own", "output")
+    ]
+    own = sorted((row for row in rows if row.kind.name in ("own", "asked")), key=order_own)
     deleted = sorted((row for row in rows if row.kind.name == "deleted"), key=_order)
     known = {path for path, _, _ in ending.disarmed}
     output = _count_output(row for row in rows if row.kind.group not in known)
     named: set[str] = set()
-    first = [*_spent(ending), *ending.git]
     texts = [text for text in (_files(own, "file", named, width), _files(deleted, "deleted", named, width)) if text]
     if output:
         texts.append(f"build output: {output}")
-    if ending.git or texts:
-        yield from _wrap([*first, *texts, _SEE[ending.undo]], width)
-    if ending.resume:
-        yield f"{_INDENT if ending.git or texts else _HEAD}resume: claudebox --resume {shorten(ending.resume, _PATH)}"
     told = [row for row in rows if row.kind.name in LOOK]
     told += [row for row in own if row.kind.name == "asked" and row.path not in named]
-    yield from look_at(told, ending.disarmed, ending.disarmed_more)
-    yield from _unseen(report)
+    return texts, told
 
 
 def _spent(ending: Ending) -> list[str]:
@@ -76,7 +82,7 @@ def say_duration(seconds: float) -> str:
     return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _order_own(row: ChangedPath) -> tuple[bool, bool, int, str]:
+def order_own(row: ChangedPath) -> tuple[bool, bool, int, str]:
     """Sort what tools obey first, then what was there before, then by depth."""
     return row.kind.name != "asked", row.how == "new", row.path.count("/"), row.path
 
@@ -132,7 +138,18 @@ def _unseen(report: Report) -> Iterator[str]:
 
 
 def look_at(rows: Iterable[ChangedPath], disarmed: tuple[Done, ...] = (), more: int = 0) -> Iterator[str]:
-    """Yield a row for each kind and directory, the most dangerous first: path, what happened, who runs it."""
+    """Yield a line for each kind and directory, the most dangerous first."""
+    table = tabulate(rows, disarmed, more)
+    if not table:
+        return
+    yield "look at these before you work here:"
+    paths, hows = (max(len(row[column]) for row in table) for column in range(2))
+    for path, how, why in table:
+        yield f"  {path:<{paths}}  {how:<{hows}}  {why}".rstrip()
+
+
+def tabulate(rows: Iterable[ChangedPath], disarmed: tuple[Done, ...] = (), more: int = 0) -> list[Done]:
+    """Return a row for each kind and directory, the most dangerous first: path, what happened, who runs it."""
     groups: dict[tuple[int, int, str], dict[str, list[ChangedPath]]] = {}
     repositories = {path for path, _, _ in disarmed}
     for row in sorted(rows, key=lambda row: (row.kind.rank, *_order(row))):
@@ -152,12 +169,7 @@ def look_at(rows: Iterable[ChangedPath], disarmed: tuple[Done, ...] = (), more: 
         table += map(_line, places[:most])
         if rest := sum(map(len, places[most:])):
             table.append((f"and {rest} more", "", places[0][0].kind.why))
-    if not table:
-        return
-    yield "look at these before you work here:"
-    paths, hows = (max(len(row[column]) for row in table) for column in range(2))
-    for path, how, why in table:
-        yield f"  {path:<{paths}}  {how:<{hows}}  {why}".rstrip()
+    return table
 
 
 def _order(row: ChangedPath) -> tuple[bool, int, str]:

@@ -143,7 +143,15 @@ class SessionReport:
             "unsearched": len(found.unsearched) if found is not None else 0,
             "found": tuple({"name": hit.name, "path": hit.path[-_LONGEST:], "line": hit.line} for hit in hits[:64]),
             "failed": tuple(failed),
+            **({"moved": tuple(row[:_LONGEST] for row in self.moved)} if self.moved else {}),
+            **({"disarmed": self._tabulate()[:_MOST_NAMES]} if self._done is not None and self._done.findings else {}),
         }
+
+    def _tabulate(self) -> tuple[tuple[str, str, str], ...]:
+        """Return what became of repositories that were made or changed inside."""
+        from claudebox.git import disarm
+
+        return tuple(disarm.tabulate(self._done, self._host.workdir.real)) if self._done is not None else ()
 
     def _write(self, end: dict[str, Plain], report: Report | None) -> str:
         if report is not None and not report.is_empty:
@@ -176,13 +184,12 @@ class SessionReport:
         done, moved = self._done, self.moved
         if report.is_empty and not (resume or moved or (done is not None and done.findings)):
             return
-        from claudebox.git import disarm
         from claudebox.report import screen
 
         if (moved or not report.is_empty) and is_client and self._plan.broker is not None and name:
             price = self._find_price(name)
         seconds = time.time() - self._started if is_client else 0.0
-        table = tuple(disarm.tabulate(done, self._host.workdir.real)) if done is not None else ()
+        table = self._tabulate()
         more = done.more if done is not None else 0
         has_undo = self._plan.undo is not None and snapshot.is_available()
         ending = screen.Ending(report, seconds, price, moved, resume, has_undo, table, more)

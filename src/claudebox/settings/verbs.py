@@ -85,6 +85,14 @@ VERBS: tuple[Verb, ...] = (
         "commands.undo", (_PATCH,), examines="self",
     ),
     Verb(
+        "review", "[SESSION]", "Look back",
+        "make one page of the last session, or of SESSION, and open it in a browser",
+        "commands.review",
+        (Setting("output", ("--output",), "text", "Showing", "write the page to this file instead", metavar="FILE"),),
+        details="SESSION is the beginning of its name in the log, or the name of an agent.",
+        examines="self",
+    ),
+    Verb(
         "undo", "[SESSION]", "Look back",
         "show the same, ask, and restore the project: files, modes, links, branches, HEAD and index",
         "commands.undo", (_YES, _PATCH, _ROWS["set"]), examines="fully",
@@ -158,6 +166,8 @@ VERBS: tuple[Verb, ...] = (
             Setting("results", ("--results",), "text", "Tasks", "a directory that gets one result per task; without "
                     "FILES: show its table", metavar="DIR"),
             Setting("jobs", ("--jobs",), "text", "Tasks", "how many at once (default: 2)", metavar="COUNT"),
+            Setting("page", ("--page",), "text", "Tasks", "also write all results as one page, to this file",
+                    metavar="FILE"),
         ),
         details="A second run continues an interrupted one.",
         strict=True,

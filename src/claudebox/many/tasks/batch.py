@@ -12,7 +12,7 @@ from typing import Any
 
 from claudebox.base import console, syscalls
 from claudebox.base.errors import NOT_FOUND, ClaudeboxError
-from claudebox.base.files import PACKAGE, read_small
+from claudebox.base.files import PACKAGE, Closing, read_small, replace_file
 from claudebox.host import programs
 from claudebox.many.tasks.result import read_result
 from claudebox.many.tasks.task import DONE, FAILED, Task, read_task
@@ -34,14 +34,23 @@ _PR_SET_PDEATHSIG = 1
 def run(flags: Settings, environ: dict[str, str]) -> int:
     if not flags.all("results"):
         raise ClaudeboxError("`claudebox tasks` needs `--results DIR`", hint="each task gets a directory there")
+    page = _page_of(flags)
     if not flags.words:
-        return _show(flags.one("results").value)
+        return _show(flags.one("results").value, page)
     results = os.path.abspath(flags.one("results").value)
     paths = _find_files(flags.words)
     tasks = _read_tasks(paths)
     status = _parallel(tasks, results, _fitting(_read_jobs(flags), _free_memory()), environ)
-    _show(results)
+    _show(results, page)
     return status
+
+
+def _page_of(flags: Settings) -> str:
+    """Return where the page is wanted; refuse a place that cannot be written before anything runs."""
+    page = os.path.abspath(flags.one("page").value) if flags.all("page") else ""
+    if page and (os.path.isdir(page) or not os.path.isdir(os.path.dirname(page))):
+        raise ClaudeboxError(f"`--page {page}` is not a file in a directory that exists")
+    return page
 
 
 def _find_files(patterns: Iterable[str]) -> list[str]:
@@ -151,7 +160,7 @@ def _is_final(directory: str) -> bool:
     return bool(found) and found.get("retry") is False
 
 
-def _show(results: str) -> int:
+def _show(results: str, page: str = "") -> int:
     try:
         names = sorted(name for name in os.listdir(results) if os.path.isdir(f"{results}/{name}"))
     except OSError as error:
@@ -162,7 +171,18 @@ def _show(results: str) -> int:
         for name, row in rows
     ]
     console.write(_table(rows), descriptor=1)
+    if page:
+        _write_page(rows, results, page)
     return DONE if all(row.get("exit") == DONE for _, row in rows) else FAILED
+
+
+def _write_page(rows: list[tuple[str, dict[str, Any]]], results: str, page: str) -> None:
+    from claudebox.review.batch_page import list_rows, render_batch
+
+    content = render_batch(list_rows(rows, results, page), os.path.basename(os.path.abspath(results)))
+    with Closing(os.open(os.path.dirname(page), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
+        replace_file(directory, os.path.basename(page), content)
+    console.note(f"page: {page}")
 
 
 def _table(rows: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:

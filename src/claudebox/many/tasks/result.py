@@ -60,6 +60,7 @@ class TaskResult:
     ended: str = ""
     seconds: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)  # files, lines added and removed
     files: dict[str, int] = field(default_factory=dict)  # with sizes, to detect incomplete copies
     withheld: list[str] = field(default_factory=list)  # files with a secret of the host
     missing: list[str] = field(default_factory=list)  # why log and costs may be incomplete

@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -81,6 +82,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         _judge(result, error.status, str(error))
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)  # the result is always written
+    _add_page(result, staging.path, environ)
     _withhold_secrets(result, staging.path, environ)  # also after a failure or a signal
     result.ended, result.seconds = _moment(time.time()), round(time.time() - begun, 1)
     content = staging.publish(result)
@@ -210,6 +212,21 @@ class _Runner:
             last = copy_messages(messages, "/dev/null")
             why = f"took longer than {_GIT_SECONDS:.0f} seconds" if status == OVER_TIME else f"ended with {status}"
             raise ClaudeboxError(f"{name} {why}: {last}", status=status if status in (125, 126, 127) else FAILED)
+
+
+def _add_page(result: TaskResult, target: str, environ: dict[str, str]) -> None:
+    """Add a page to look at what the task did, unless a secret of the host would stand in it."""
+    from claudebox.review.search import require_clean
+    from claudebox.review.task import PAGE, render_task, sum_changes
+
+    try:
+        story, page = render_task(asdict(result), target)
+        result.changed = sum_changes(story)
+        require_clean(story, page, _secrets(environ))
+        with open(f"{target}/{PAGE}", "wb") as file:
+            file.write(page)
+    except Exception as error:  # noqa: BLE001 - a result without its page is a result
+        result.withheld.append(f"{PAGE}: {error if isinstance(error, ClaudeboxError) else type(error).__name__}")
 
 
 def _withhold_secrets(result: TaskResult, target: str, environ: dict[str, str]) -> None:

@@ -1,0 +1,185 @@
+"""`review [SESSION or NAME]`: one page to look at what a session did."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+
+from claudebox.base import console
+from claudebox.base import state as base_state
+from claudebox.base.errors import ClaudeboxError
+from claudebox.base.files import OPEN_DIRECTORY, Closing, list_names, replace_file
+from claudebox.base.state import Instance
+from claudebox.git import facts as git_facts
+from claudebox.host import programs
+from claudebox.host.machine import current_directory, current_home
+from claudebox.many.records import Records
+from claudebox.many.worktrees import Copies
+from claudebox.report import leftovers
+from claudebox.report import log as report_log
+from claudebox.report.log import DIRECTORY, SUFFIX, LogReader
+from claudebox.review.gather import SessionRecord, gather_story
+from claudebox.review.search import list_values, require_clean
+from claudebox.review.session_page import render_session
+from claudebox.run.live_sessions import list_sessions
+from claudebox.undo.store import SnapshotStore
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.review.records import Story
+    from claudebox.settings.layers import Settings
+
+
+_PAGES = "review"  # in the state of a project
+_MOST_PAGES = 16
+
+
+def run(flags: Settings, environ: dict[str, str]) -> int:
+    word = flags.words[0] if flags.words else ""
+    output = os.path.abspath(flags.one("output").value) if flags.all("output") else ""
+    place = _find_place(word, environ)
+    leftovers.catch_up(place.instance, (place.workdir,))
+    source, workdir = _choose(place, environ)
+    story = gather_story(source)
+    story.title = place.name or story.title
+    _add_commands(story, place, source)
+    values, unknown = list_values(story, flags, environ, workdir if os.path.isdir(workdir) else "/")
+    if unknown:
+        story.missing.append(
+            f"this page was not searched for the values of {', '.join(unknown)}, which a command prints"
+        )
+    page = render_session(story)
+    require_clean(story, page, values)
+    path = _write(page, place.instance, source.session, output)
+    opened = not output and _open(path, environ)
+    console.write([console.clean(path)], descriptor=1)
+    if opened:
+        console.note("opened in your browser")
+    return 0
+
+
+class _Place:
+    """Whose sessions are meant: a project's, or those of one agent."""
+
+    def __init__(
+        self, workdir: str, instance: Instance, *, session: str = "", name: str = "", process: int = 0
+    ) -> None:
+        self.workdir, self.instance = workdir, instance
+        self.session = session  # the beginning of its name
+        self.name, self.process = name, process
+        self.is_copy = False
+
+
+def _find_place(word: str, environ: dict[str, str]) -> _Place:
+    home, workdir = current_home(environ), current_directory()
+    repository = git_facts.find_repository(workdir, os.getuid(), home, environ)
+    source = repository.main if repository else workdir
+    instance = base_state.locate(home, source)
+    if not word or (report_log.records(f"{instance.state}/{DIRECTORY}", instance.name + "-") and _fits(instance, word)):
+        return _Place(workdir, instance, session=word)
+    copies = Copies(home)
+    if copies.matching(word):
+        copy = copies.find(word, repository.root if repository is not None else workdir)
+        place = _Place(copy.path, base_state.locate(home, copy.path), name=copy.name)
+        place.is_copy = True
+        return place
+    agents = [agent for agent in Records(instance.state).all() if word in (agent.name, agent.full_name, agent.id)]
+    for agent in [*(agent for agent in agents if agent.project == source), *reversed(agents)][:1]:
+        return _Place(agent.workdir, Instance(agent.project, instance.state, agent.instance), name=agent.name,
+                      process=agent.pid)  # fmt: skip
+    return _Place(workdir, instance, session=word)
+
+
+def _fits(instance: Instance, word: str) -> bool:
+    wanted = word.removesuffix(SUFFIX)
+    return any(name.startswith(wanted) for name in report_log.records(f"{instance.state}/{DIRECTORY}", instance.name))
+
+
+def _choose(place: _Place, environ: dict[str, str]) -> tuple[SessionRecord, str]:
+    """Return the session that is meant, and the directory that it ran in."""
+    instance = place.instance
+    logs = f"{instance.state}/{DIRECTORY}"
+    names = report_log.records(logs, instance.name)
+    if place.session:
+        names = [name for name in names if name.startswith(place.session.removesuffix(SUFFIX))]
+        if len(names) != 1:
+            problem = (
+                f"`{place.session}` fits {len(names)} sessions"
+                if names
+                else f"there is no session or agent `{place.session}`"
+            )
+            raise ClaudeboxError(problem, hint="`claudebox log` and `claudebox sessions` list them")
+    elif place.process:
+        names = [name for name in names if name.endswith(f"-{place.process}{SUFFIX}")]
+    if not names:
+        raise ClaudeboxError("there is no log of a session here", hint="start one, or change to its project")
+    name, workdir = names[-1], place.workdir
+    for candidate in reversed(names):  # several directories of one repository share its state
+        start = next(iter(LogReader(logs, candidate).lines(b'"start"')), {})
+        if start.get("project") == place.workdir or place.session:
+            name, workdir = candidate, str(start.get("project", place.workdir))
+            break
+    process = name.removesuffix(SUFFIX).rpartition("-")[2]
+    alive = any(str(number) == process for number, _, _ in list_sessions(instance.state))
+    path = programs.search_path(environ, place.workdir)
+    return SessionRecord(instance, logs, name, alive, path), workdir
+
+
+def _add_commands(story: Story, place: _Place, source: SessionRecord) -> None:
+    """Add what can be done with the work."""
+    word = shlex.quote(place.name)
+    rows: list[tuple[str, str]] = []
+    if place.is_copy:
+        rows += [("Keep its branch, remove the worktree", f"claudebox finish {word}"),
+                 ("Merge its branch, after that", f"git merge {word}"),
+                 ("Delete its branch and its worktree", f"claudebox drop {word}")]  # fmt: skip
+    if source.session in _undoable(place.instance):
+        rows += [("Take back what the session did", f"claudebox undo {source.session}"),
+                 ("The same differences on the terminal", f"claudebox changes {source.session} --patch")]  # fmt: skip
+    rows.append(("Every path and every connection", "claudebox log all"))
+    where = "" if place.is_copy or not place.workdir else f"cd {shlex.quote(place.workdir)}"
+    story.commands = [*([("Go to the project", where)] if where else []), *rows, *story.commands]
+
+
+def _undoable(instance: Instance) -> list[str]:
+    try:
+        return SnapshotStore(f"{instance.directory}/undo", writing=False).names()
+    except ClaudeboxError:
+        return []
+
+
+def _write(page: bytes, instance: Instance, session: str, output: str) -> str:
+    """Write the page as a whole, readable for its user alone; return its path."""
+    if output:
+        directory, name = os.path.split(output)
+        with Closing(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as opened:
+            replace_file(opened, name, page)
+        return output
+    place = f"{instance.directory}/{_PAGES}"
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    with Closing(os.open(place, OPEN_DIRECTORY)) as opened:
+        replace_file(opened, f"{session}.html", page)
+        by_age = sorted(list_names(place), key=lambda name: os.stat(name, dir_fd=opened).st_mtime)
+        for old in by_age[:-_MOST_PAGES]:
+            os.unlink(old, dir_fd=opened)
+    return f"{place}/{session}.html"
+
+
+def _open(path: str, environ: dict[str, str]) -> bool:
+    """Open a page in the browser of a desktop; return False where there is none."""
+    if (
+        not (environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
+        or "SSH_CONNECTION" in environ
+        or not os.isatty(1)
+    ):
+        return False
+    opener = programs.find_tool("xdg-open", programs.search_path(environ, "/"))
+    if not opener:
+        return False
+    try:
+        subprocess.Popen([opener, path], env=environ, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                         stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+    except OSError:
+        return False
+    return True

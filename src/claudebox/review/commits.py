@@ -1,0 +1,136 @@
+"""The commits of a session, read by git in a sandbox that can write nothing; what it prints is untrusted."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from claudebox.base.console import clean
+from claudebox.base.records import Value
+from claudebox.git import state as git_state
+from claudebox.git.refs import HEADS, TAGS, shorten_ref
+from claudebox.git.sandbox import GitError, Limits
+from claudebox.git.sides import host_side_read_only
+from claudebox.review.diffs import read_patch
+from claudebox.review.pictures import LARGEST, read_picture
+from claudebox.review.records import Commit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.git.sandbox import Tools
+    from claudebox.git.sides import Side
+    from claudebox.review.allowance import Allowance
+    from claudebox.review.diffs import FileChange
+    from claudebox.undo.manifest import KeptRefs
+
+
+LIMITS = Limits(seconds=30.0, size=32 << 20)
+_MOST_COMMITS, _MOST_FILES = 100, 100
+_FORMAT = "--format=%H%x00%an <%ae>%x00%ct%x00%S%x00%B%x00"
+_PATCH = ("diff-tree", "-p", "--root", "--no-commit-id", "--full-index", "-M", "-l400", "--no-color", "--no-ext-diff",
+          "--no-textconv")  # fmt: skip
+
+
+class Committed(Value):
+    """What a repository says about a session."""
+
+    commits: tuple[Commit, ...] = ()
+    cut: int = 0  # older ones that are not shown
+    touched: frozenset[str] = frozenset()  # paths in the project that they change
+    head: dict[str, str] = {}  # noqa: RUF012 - values are never changed; paths in the project and their blobs
+    problem: str = ""
+
+
+def read_commits(
+    before: KeptRefs, after: KeptRefs, root: str, tools: Tools, scratch: str, allowance: Allowance
+) -> Committed:
+    """Return the commits that branches and tags have now and had not when a session began."""
+    moved = {name: value for name, value in after.refs.items()
+             if value != before.refs.get(name) and value.strip("-") and name.startswith((HEADS, TAGS))}  # fmt: skip
+    try:
+        layout = git_state.read_layout(before.private)
+        inside = os.path.relpath(layout.work_tree, root)
+        prefix = "" if inside == "." else f"{inside}/"
+        with host_side_read_only(tools, scratch, layout, LIMITS) as side:
+            commits, cut = _list_commits(side, moved, before) if moved else ([], 0)
+            for commit in commits:
+                _read_changes(side, commit, prefix, allowance)
+            head = _read_head(side, after, prefix)
+    except (GitError, OSError) as error:
+        return Committed(problem=clean(error.strerror or "" if isinstance(error, OSError) else str(error)))
+    touched = {path for commit in commits for change in commit.files for path in (change.path, change.origin)}
+    return Committed(tuple(commits), cut, frozenset(touched), head)
+
+
+def _list_commits(side: Side, moved: dict[str, str], before: KeptRefs) -> tuple[list[Commit], int]:
+    """Return the newest commits, oldest first, and how many are left out."""
+    known = sorted({value for value in before.refs.values() if side.is_id(value)})
+    data = "".join(f"{row}\n" for row in (*sorted(set(moved.values())), *(f"^{value}" for value in known))).encode()
+    count = int(side.box.git("rev-list", "--count", "--stdin", data=data) or b"0")
+    raw = side.box.git("log", "--stdin", "--topo-order", "-z", _FORMAT, f"-n{_MOST_COMMITS}", data=data)
+    words = raw.decode("utf-8", "surrogateescape").split("\0")
+    names = {value: shorten_ref(name) for name, value in moved.items()}
+    found = []
+    for name, author, moment, source, message in zip(*(words[at::6] for at in range(5)), strict=False):
+        commit = name.strip("\n")
+        seconds = float(moment[:11]) if moment.isascii() and moment.isdigit() else 0.0
+        if side.is_id(commit):
+            found.append(Commit(commit, names.get(source, ""), author, seconds, message))
+    return found[::-1], count - len(found)
+
+
+def _read_changes(side: Side, commit: Commit, prefix: str, allowance: Allowance) -> None:
+    raw = side.box.ask(*_PATCH, commit.name)
+    if raw is None:
+        commit.note = "its changes are too large to be read here: git show has them"
+        return
+    files = read_patch(raw, allowance.lines_of_file)
+    if not files:
+        commit.note = "no change of its own"
+    for change in files:
+        change.path = prefix + change.path
+        change.origin = change.origin and prefix + change.origin
+    shown = files[: min(_MOST_FILES, allowance.take_files(len(files)))]
+    commit.files, commit.cut = shown, len(files) - len(shown)
+    for change in shown:
+        allowance.limit(change)
+        if change.sizes is not None:
+            _add_pictures(side, change, allowance)
+
+
+def _add_pictures(side: Side, change: FileChange, allowance: Allowance) -> None:
+    sizes, pictures = [], []
+    for blob in change.blobs:
+        content, size = None, -1
+        if side.is_id(blob) and blob.strip("0"):
+            size = _size_of(side, blob)
+            content = side.box.ask("cat-file", "blob", blob) if 0 <= size <= LARGEST else None
+        sizes.append(size)
+        pictures.append(allowance.take_picture(read_picture(content) if content else None))
+    change.sizes = sizes[0], sizes[1]
+    change.before, change.after = pictures
+
+
+def _size_of(side: Side, blob: str) -> int:
+    words = (
+        side.box.ask("cat-file", "--batch-check=%(objecttype) %(objectsize)", data=f"{blob}\n".encode()) or b""
+    ).split()
+    return int(words[1]) if len(words) == 2 and words[0] == b"blob" and words[1].isdigit() else -1
+
+
+def _read_head(side: Side, after: KeptRefs, prefix: str) -> dict[str, str]:
+    """Return the files of the commit that was checked out at the end."""
+    value = after.refs.get(after.head.removeprefix("ref:").strip(), after.head)
+    if not side.is_id(value):
+        return {}
+    found = {}
+    for row in (side.box.ask("ls-tree", "-r", "-z", "--full-tree", value) or b"").split(b"\0"):
+        labels, _, path = row.partition(b"\t")
+        found[prefix + os.fsdecode(path)] = labels.rpartition(b" ")[2].decode("ascii", "replace")
+    return found
+
+
+def name_blob(content: bytes, like: str) -> str:
+    """Return the name that git gives a content, in the format of another name."""
+    new = hashlib.sha256 if len(like) == 64 else hashlib.sha1
+    return new(b"blob %d\0" % len(content) + content).hexdigest()

@@ -1,0 +1,476 @@
+"""Pages made of what an agent would write to be obeyed: in a real browser, nothing runs, loads or goes anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import socket
+import threading
+import time
+import zlib
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.review import examples
+from tests.support.browser import Browser
+
+from claudebox.review import diffs, records
+from claudebox.review.batch_page import list_rows, render_batch
+from claudebox.review.diffs import FileChange, Hunk, compare_texts
+from claudebox.review.html import E, link_beside, link_within, render_document, show_text
+from claudebox.review.pictures import Picture, read_picture
+from claudebox.review.session_page import read_own, render_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# ADDRESS is a listener of the test, which must hear nothing.
+PAYLOADS = (
+    "<script>fetch('http://ADDRESS/script')</script>",
+    "</script><script>alert(1)</script>",
+    "<script src=http://ADDRESS/x.js></script>",
+    "<img src=http://ADDRESS/img onerror=alert(1)>",
+    "<svg onload=alert(1)><script href='http://ADDRESS/svg'/></svg>",
+    '"><img src=x onerror=alert(1)>',
+    "' autofocus onfocus=alert(1) x='",
+    '" onmouseover=alert(1) style="x:expression(1)',
+    "` onclick=alert(1) `",
+    "</title><script>alert(1)</script>",
+    "</style><script>alert(1)</script>",
+    "</textarea></pre></code></table></svg><iframe src=http://ADDRESS/frame></iframe>",
+    "<iframe srcdoc='<script>alert(1)</script>'>",
+    "<meta http-equiv=refresh content='0;url=http://ADDRESS/refresh'>",
+    "<base href=http://ADDRESS/>",
+    "<link rel=stylesheet href=http://ADDRESS/css>",
+    "<link rel=prefetch href=http://ADDRESS/prefetch>",
+    "<style>@import 'http://ADDRESS/import';*{background:url(http://ADDRESS/bg)}</style>",
+    "}*{background:url(http://ADDRESS/b)}",
+    "<form action=http://ADDRESS/form><input name=a autofocus><button>",
+    "<object data=http://ADDRESS/object></object>",
+    "<embed src=http://ADDRESS/embed>",
+    "<video autoplay src=http://ADDRESS/v><track src=http://ADDRESS/t></video>",
+    "<audio src=http://ADDRESS/a autoplay>",
+    "<a href=javascript:alert(1)>x</a>",
+    "javascript:alert(1)",
+    "JaVaScRiPt:alert(1)",
+    "\x01javascript:alert(1)",
+    "java\nscript:alert(1)",
+    "data:text/html,<script>alert(1)</script>",
+    "vbscript:x",
+    "//ADDRESS/slashes",
+    "\\\\ADDRESS\\share",
+    "http://ADDRESS/plain",
+    "file:///etc/passwd",
+    "#came",
+    "&lt;script&gt;",
+    "&#60;script&#62;alert(1)",
+    "&colon;",
+    "<!--",
+    "-->",
+    "<![CDATA[",
+    "]]>",
+    "<!doctype svg>",
+    "<?xml-stylesheet href='http://ADDRESS/xsl'?>",
+    "<math><mtext><script>alert(1)</script>",
+    "<svg><foreignObject><body onload=alert(1)>",
+    "<svg><use href='http://ADDRESS/use#x'/><image href='http://ADDRESS/i'/></svg>",
+    "<svg><animate onbegin=alert(1) attributeName=x>",
+    "<template><script>alert(1)</script></template>",
+    "<noscript><p title='</noscript><img src=x onerror=alert(1)>'>",
+    "<details open ontoggle=alert(1)>",
+    "<marquee onstart=alert(1)>",
+    "{{constructor.constructor('alert(1)')()}}",
+    "${alert(1)}",
+    "<%= 1 %>",
+    "\u202egnp.exe",
+    "\u2066\u2069\u200b\u200d\ufeff\u00ad",
+    "\x00\x08\x1b[2J\x7f\x85\u2028\u2029",
+    "\udc80\udcff",
+    "\ud800 \udfff",
+    "\ufdd0\ufffe\uffff\U0010ffff",
+    "a\r\nb\tc",
+    "\u0430\u0301" * 40,
+    "x" * 5000,
+    "'\"<>&`=/",
+    "\u3000\u2800\u3164\uffa0\u115f",
+    "\ufffc",
+    "%00%0d%0a<b>",
+    "..\\..\\x",
+    "~/.ssh/id_rsa",
+)
+
+
+class Listener:
+    """Counts who connects."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.heard: list[bytes] = []
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                connection = self._socket.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(5)
+            self.heard.append(connection.recv(4096))
+            connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    made = Listener()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as made:
+        yield made
+
+
+def fill(kind: Any, texts: list[str]) -> Any:
+    """Return a record with these texts in every field that holds any: lists have one entry for each."""
+    whole = " ".join(texts)
+    short: dict[Any, Any] = {
+        FileChange: lambda: FileChange(""),
+        Hunk: lambda: Hunk("", []),
+        records.Commit: lambda: records.Commit("", "", "", 1e9, ""),
+        records.Event: lambda: records.Event(1e9, "tools", ""),
+        records.HostTraffic: lambda: records.HostTraffic("", "reached", 1, 5, 7),
+        records.Spending: lambda: records.Spending(1e9, "", 5, 1, 1, 1),
+        records.Story: lambda: records.Story("", ""),
+    }
+    made: Any = short[kind]()
+    for field in dataclasses.fields(made):
+        if field.type == "str" and field.name not in ("lane", "verdict"):
+            setattr(made, field.name, whole)
+    each = lambda other: [fill(other, [text]) for text in texts]  # noqa: E731
+    if kind is Hunk:
+        made.lines = [(mark, number, text) for number, text in enumerate(texts, 1) for mark in " -+"]
+    elif kind is FileChange:
+        made.hunks = [fill(Hunk, texts)]
+        made.cut, made.added = 3, 4
+    elif kind is records.Commit:
+        made.files = each(FileChange)
+    elif kind is records.HostTraffic:
+        made.secrets = tuple(texts)
+    elif kind is records.Story:
+        pairs = [(text, text) for text in texts]
+        made.facts, made.moved, made.entered, made.secrets, made.commands = (list(pairs) for _ in range(5))
+        made.asked, made.outcome, made.gone, made.withheld, made.found, made.missing = (list(texts) for _ in range(6))
+        made.look, made.output = [(text, text, text) for text in texts], [(text, 3) for text in texts]
+        made.commits, made.files, made.events = each(records.Commit), each(FileChange), each(records.Event)
+        made.hosts = [
+            *each(records.HostTraffic),
+            *(dataclasses.replace(row, verdict="denied") for row in each(records.HostTraffic)),
+        ]
+        made.spending, made.began, made.ended = each(records.Spending), 1e9, 1e9 + 100
+    return made
+
+
+def payloads(listener: Listener) -> list[str]:
+    return [text.replace("ADDRESS", listener.address) for text in PAYLOADS]
+
+
+def whole_batch(texts: list[str], directory: Path) -> bytes:
+    rows = [
+        (
+            text.replace("/", "\u2215"),
+            {"status": text, "why": text, "said": text, "cost_usd": 1.0, "files": {"review.html": 1}},
+        )
+        for text in texts
+    ]
+    return render_batch(list_rows(rows, str(directory / "results"), str(directory / "batch.html")), " ".join(texts))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", ["session", "batch"])
+def test_nothing_that_an_agent_wrote_runs_loads_or_leads_away(make, browser, listener, tmp_path):
+    # proves REVIEW-01
+    texts = payloads(listener)
+    page = tmp_path / "page.html"
+    page.write_bytes(render_session(fill(records.Story, texts)) if make == "session" else whole_batch(texts, tmp_path))
+    browser.show(page)
+    browser.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
+    for event in ("mouseover", "focus", "click", "toggle"):  # whatever waits for the user
+        browser.evaluate(
+            f"document.querySelectorAll('body *:not(a)').forEach((each) => each.dispatchEvent(new Event('{event}')))"
+        )
+    browser.wait(1.0)
+
+    assert browser.deeds(page) == []
+    assert listener.heard == []
+    assert (
+        browser.evaluate(
+            "document.querySelectorAll('iframe,object,embed,form,base,link,video,audio,use,foreignObject').length"
+        )
+        == 0
+    )
+    assert browser.evaluate("document.scripts.length") == (1 if make == "batch" else 0)
+    names = "[...document.querySelectorAll('*')].flatMap((each) => [...each.attributes]).map((each) => each.name)"
+    handlers = f"{names}.filter((name) => /^on|^style$/.test(name)).length"
+    assert browser.evaluate(handlers) == 0
+    schemes = "[...new Set([...document.links].map((each) => each.protocol))].join()"
+    assert browser.evaluate(schemes) == "file:"
+    shown = browser.evaluate("document.body.innerText")
+    assert "<script>alert(1)</script>" in shown
+    assert not re.search("[\u202a-\u202e\u2066-\u2069\u200b\u200d\ufeff\x00-\x08\x1b]", shown)
+    assert "U+202E" in shown
+
+
+@pytest.mark.slow
+def test_the_browser_and_the_listener_would_notice(browser, listener, tmp_path):
+    """The same texts as markup: without the policy they act, and with it the browser says what it refused."""
+    markup = "\n".join(payloads(listener)[:36]).replace("alert(1)", "console.log(1)").encode("utf-8", "replace")
+    page = tmp_path / "naive.html"
+    page.write_bytes(
+        b"<!doctype html><meta charset=utf-8><body>" + b"<img src=http://%s/x>" % listener.address.encode() + markup
+    )
+    browser.open(page)
+    browser.wait(2.0)
+    deeds = browser.deeds(page)
+    assert {"request", "frame", "wants", "says"} <= {deed.split()[0] for deed in deeds}
+    assert listener.heard
+
+    heard = len(listener.heard)
+    kept = tmp_path / "kept.html"
+    kept.write_bytes(
+        render_document("x", ["PLACE"], style="").replace(
+            b"PLACE", b"<script>alert(1)</script><img src=http://%s/x>" % listener.address.encode()
+        )
+    )
+    browser.show(kept)
+    browser.wait(0.5)
+    assert [deed for deed in browser.deeds(kept) if deed.startswith(("refused", "policy"))]
+    assert len(listener.heard) == heard
+
+
+class _Reader(HTMLParser):
+    """Reads a page back, with what stands in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@given(st.text(st.characters(codec=None), max_size=60))
+def test_text_stays_text(text):
+    # proves REVIEW-01
+    reader = _Reader()
+    page = render_document(text, [E("p", show_text(text), title=text, aria_label=text), E("p", text)], style="")
+    page.decode("utf-8")
+    reader.feed(page.decode("utf-8"))
+
+    assert reader.names <= {"html", "head", "meta", "title", "style", "body", "p", "span"}
+    assert reader.attributes <= {"lang", "charset", "http-equiv", "content", "name", "class", "title", "aria-label"}
+    assert all(char.isprintable() or char in "\t\n" for char in reader.text)
+
+
+@given(st.text(st.characters(codec=None), min_size=1, max_size=40))
+def test_a_link_stays_beside_the_page(text):
+    for link in (link_beside(text, "x"), link_within(text, "x")):
+        found = re.search('href="([^"]*)"', str(link))
+        assert found
+        target = found[1]
+        assert target.startswith(("./", "../", "#"))
+        assert re.fullmatch(r"[\w./#%~-]*", target, re.ASCII)
+        assert "//" not in target.removeprefix("./") or not target.startswith("//")
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("script", {}),
+        ("iframe", {}),
+        ("a", {"href": "x"}),
+        ("p", {"onclick": "x"}),
+        ("p", {"style": "x"}),
+        ("form", {}),
+        ("img", {"src": "x"}),
+        ("image", {"href": "x"}),
+        ("use", {}),
+        ("input", {"type": "submit"}),
+        ("foreignObject", {}),
+        ("P", {}),
+        ("p onclick=x", {}),
+        ("p", {"class onclick": "x"}),
+        ("style", {}),
+        ("meta", {}),
+        ("base", {}),
+    ],
+)
+def test_what_acts_cannot_be_written(name, attributes):
+    with pytest.raises(ValueError, match=r"no page|no element|another type"):
+        E(name, **attributes)
+
+
+PNG = examples.draw_png(3, 2, lambda x, y: (x, y, 9))
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'><script>alert(1)</script></svg>"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x89PNG",
+        b"\x89PNG\r\n\x1a\n" + SVG,
+        SVG,
+        b"GIF89a" + SVG,
+        b"\xff\xd8\xff" + SVG,
+        b"RIFF\0\0\0\0WEBP" + SVG * 3,
+        b"BM" + SVG,
+        b"\0\0\1\0" + SVG,
+        b"<html>",
+        b"%PDF-1.4",
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"\xff" * 8,
+        b"\xff\xd8" + b"\xff" * 999,
+        b"\xff\xd8\xff\xc0\0\x11\x08" + b"\xff" * 8,
+        b"\xff\xd8\xff\xe0\0\0" * 9,
+        PNG[:20],
+        b"RIFF\x24\0\0\0WEBPVP8X" + b"\xff" * 20,
+        PNG + bytes(1 << 20),
+        b"GIF89a" + b"\xff" * 9,
+    ],
+    ids=range(19),
+)
+def test_what_is_no_picture_of_reasonable_size_is_none(content):
+    # proves REVIEW-01
+    found = read_picture(content)
+
+    assert found is None or (found.width * found.height <= 24_000_000 and found.kind in ("png", "jpeg", "gif", "webp"))
+    assert (
+        found is None or not content.endswith(SVG) or content[:4] in (b"GIF8", b"\xff\xd8\xff<")
+    )  # a browser refuses it
+
+
+@given(
+    st.binary(max_size=200),
+    st.sampled_from([b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"RIFF\0\0\0\0WEBP", b""]),
+)
+def test_any_bytes_can_be_looked_at(content, start):
+    found = read_picture(start + content)
+
+    assert found is None or isinstance(found, Picture)
+
+
+@pytest.mark.slow
+def test_pictures_that_are_something_else_too_show_pixels_at_most(browser, listener, tmp_path):
+    # proves REVIEW-01
+    active = SVG.replace(b"alert(1)", b"fetch('//%s/picture')" % listener.address.encode())
+    text_chunk = b"tEXt" + b"Comment\0" + active
+    chunk = len(text_chunk[4:]).to_bytes(4, "big") + text_chunk + zlib.crc32(text_chunk).to_bytes(4, "big")
+    made = [
+        PNG[:33] + chunk + PNG[33:],
+        PNG + active,
+        PNG,
+        b"GIF89a\3\0\2\0\0\0\0" + active,
+        b"GIF89a/*\0\2\0*/=1;fetch('//x')//" + active,
+        b"\xff\xd8\xff\xc0\0\x11\x08\0\2\0\3" + active,
+    ]
+    story = records.Story("x", "x")
+    for at, content in enumerate(made):
+        story.files.append(FileChange(f"{at}.svg", "new", sizes=(-1, len(content)), after=read_picture(content)))
+    assert sum(row.after is not None for row in story.files) == len(made)
+    page = tmp_path / "page.html"
+    page.write_bytes(render_session(story))
+    browser.show(page)
+    browser.wait(0.5)
+
+    assert browser.deeds(page) == []
+    assert listener.heard == []
+    assert browser.evaluate("[...document.images].slice(0, 3).map((each) => each.naturalWidth)") == [3, 3, 3]
+
+
+def test_huge_things_are_cut_and_counted():
+    # proves REVIEW-01
+    change = FileChange("a", "changed")
+    compare_texts(change, "", "x\n" * 50_000, 400, time.monotonic() + 10)
+    assert (change.added, change.shown, change.cut) == (50_000, 400, 49_600)
+    story = records.Story("x", "x", files=[change], gone=[f"{at}" for at in range(5000)])
+    story.events = [records.Event(1e9 + at, "tools", "y" * 10_000) for at in range(20_000)]
+    page = render_session(story)
+
+    assert len(page) < 3 << 20
+    for told in ("49,600 more changed lines", "4,600 more", "18,500 more"):
+        assert told in page.decode()
+
+
+def test_texts_that_are_made_to_take_long_do_not():
+    lines = [f"{number % 97}" for number in range(30_000)]
+    change = FileChange("a")
+    begun = time.process_time()
+    compare_texts(change, "\n".join(lines), "\n".join(reversed(lines)), 400, time.monotonic() + 10)
+
+    assert time.process_time() - begun < 5
+    assert change.note.startswith("too different")
+    assert change.added == change.removed == 30_000
+
+
+LINES = st.lists(st.sampled_from("abcde"), max_size=30)
+
+
+@given(LINES, LINES)
+def test_a_difference_has_every_line_of_both_texts(old, new):
+    marks = diffs._compare_lines(old, new, time.monotonic() + 10)
+    kept: list[list[str]] = [[], []]
+    for mark in marks:
+        for side, other in ((0, "+"), (1, "-")):
+            if mark != other:
+                kept[side].append((old, new)[side][len(kept[side])])
+
+    assert kept == [old, new]
+
+
+@given(
+    st.binary(max_size=400), st.sampled_from([b"", b"diff --git a/x b/x\n", b"diff --git a/x b/x\n@@ -1,9 +1,9 @@\n"])
+)
+def test_any_patch_can_be_read(content, start):
+    for change in diffs.read_patch(start + content, 50):
+        assert change.shown <= 50
+
+
+def test_a_line_of_a_file_does_not_pass_for_a_heading():
+    name = rb'/caf\303\251 \"q\"\t"'
+    patch = b'diff --git "a%s "b%s\n--- "a%s\n+++ "b%s\n' % ((name,) * 4)
+    patch += b"@@ -1,2 +1,2 @@ def f():\n-- a/x\n-diff --git a/y b/y\n+++ b/evil\n+@@ -1 +1 @@\n\\ No newline\n"
+    (change,) = diffs.read_patch(patch, 50)
+
+    assert change.path == 'caf\u00e9 "q"\t'
+    assert [row[2] for row in change.hunks[0].lines] == ["- a/x", "diff --git a/y b/y", "++ b/evil", "@@ -1 +1 @@"]
+
+
+def test_the_one_script_writes_no_markup():
+    script = read_own("tasks.js")
+
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|Function|setTimeout|location", script
+    )
+    assert "</" not in script + read_own("page.css")

@@ -1,0 +1,279 @@
+"""`claudebox review` of real sessions: what is on the page, what is not, and where the page is."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.conftest import wait_until
+from tests.review.examples import draw_png
+
+from claudebox.review.diffs import read_patch
+from claudebox.review.records import Story
+from claudebox.review.task import render_task
+
+SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYzE5kd9q2"
+PICTURE = draw_png(8, 4, lambda x, y: (x * 9, y * 9, 9))
+
+
+@pytest.fixture
+def project(user_box):
+    """Return a box whose project is a repository, and whose sessions of commands can be undone."""
+    user_box.write(f"{user_box.home}/.claudebox/config.toml", 'network = "none"\nundo_keep = "5"\n', mode=0o600)
+    os.chmod(f"{user_box.home}/.claudebox", 0o700)
+    user_box.write("src/a.py", "one\ntwo\nthree\n")
+    user_box.write("README.md", "before\n")
+    user_box.write("logo.png", PICTURE)
+    user_box.write(".env", f"API_KEY={SECRET}\n")
+    for words in (
+        ("init", "-q", "-b", "main"),
+        ("config", "user.name", "Ada"),
+        ("config", "user.email", "a@example.org"),
+        ("add", "src", "README.md", "logo.png"),
+        ("commit", "-q", "-m", "Begin"),
+    ):
+        assert user_box.host("git", *words).returncode == 0
+    return user_box
+
+
+def page_of(box, *words: str, **options) -> str:
+    done = box.claudebox("review", *words, **options)
+    assert done.returncode == 0, done.stderr
+    path = Path(done.stdout.strip())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.stat().st_uid == box.account.uid
+    return path.read_text(encoding="utf-8")
+
+
+def text_of(page: str) -> str:
+    return html.unescape(re.sub(r"<[^>]*>", "\u00a6", page.partition("<body")[2]))
+
+
+def test_a_page_has_what_a_session_did(project):
+    # proves REVIEW-01
+    done = project.sh(
+        "printf 'one\\nTWO\\nthree\\n' >src/a.py; git commit -qam 'a: Say it loud' -m 'Because.'; "
+        "printf '* -diff\\n' >.gitattributes; git add .gitattributes; echo hidden >>README.md; git commit -qam 'b'; "
+        "echo draft >>README.md; echo new >'we\"ird\nname'; printf 'a\\0b' >bin; cp logo.png other.png; "
+        "mkdir node_modules; touch node_modules/1 node_modules/2; echo x >.envrc; echo more >>.env; "
+        "git mv src/a.py b.py"
+    )
+    assert done.returncode == 0, done.stderr
+    page = page_of(project)
+    text = text_of(page)
+
+    for told in (
+        "main +2 commits",
+        "a: Say it loud",
+        "Because.",
+        "TWO",
+        "hidden",
+        "draft",
+        'we"ird',
+        "direnv runs it",
+        "Build output\u00a62 files",
+        "src/a.py",
+        "ended with status 0",
+        "claudebox undo 2",
+    ):
+        assert told in text, told
+    assert "data:image/png;base64," in page
+    assert SECRET not in page
+    assert "more\n" not in text  # of a file that holds secrets and was there before
+    where = f"{project.home}/.claudebox/instances"
+    assert [path.suffix for path in Path(where).glob("*/review/*")] == [".html"]
+    assert "<script" not in page
+
+    output = f"{project.base}/home/page.html"
+    assert project.claudebox("review", "2", "--output", output).stdout == f"{output}\n"
+    assert len(Path(output).read_bytes()) == len(page.encode())
+
+
+def test_a_withheld_value_stops_the_page_and_is_named(project):
+    # proves REVIEW-01
+    project.sh(f"echo \"key = '{SECRET}'\" >src/config.py")
+    done = project.claudebox("review", env={"AWS_SECRET_ACCESS_KEY": SECRET})
+
+    assert done.returncode == 125
+    assert "AWS_SECRET_ACCESS_KEY" in done.stderr
+    assert "src/config.py" in done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    assert not list(Path(f"{project.home}/.claudebox/instances").glob("*/review/*"))
+    assert SECRET in page_of(project)  # the control: without the variable nothing is withheld
+
+
+def test_a_value_is_found_that_markup_would_divide(project):
+    project.write("a.py", "token = 'x'\n")
+    value = "a8f<k2&j3'h\u202e4s9dk3j"
+    project.sh(f'cat >a.py <<"X"\ntoken = "{value}"\nX')
+    done = project.claudebox("review", env={"SOME_TOKEN": value})
+
+    assert done.returncode == 125
+    assert "SOME_TOKEN" in done.stderr
+
+
+def test_a_killed_session_has_a_page_of_what_it_left(project):
+    # proves REVIEW-01
+    argv = (project.program, "-y", "--exec", "--", "sh", "-c", "echo changed >>README.md; echo ready; exec sleep 60")
+    with subprocess.Popen(
+        argv,
+        cwd=project.project,
+        env=project.variables(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        **project.account.demotion,
+    ) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == b"ready\n"
+        alive = text_of(page_of(project))
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait(20)
+    wait_until(lambda: project.claudebox("sessions", "--json").stdout.strip() == "[]", "the session to end")
+    killed = text_of(page_of(project))
+
+    assert "at work" in alive
+    assert "was killed" in killed
+    for text in (alive, killed):
+        assert "README.md" in text
+        assert "changed" in text
+
+
+def test_a_damaged_log_says_what_is_missing(project):
+    # proves REVIEW-01
+    project.sh("echo x >>README.md")
+    (log,) = Path(f"{project.home}/.claudebox/log").glob("*.jsonl")
+    lines = log.read_bytes().splitlines(keepends=True)
+    changes = next(line for line in lines if b'"changes"' in line)
+    log.write_bytes(b"\xff\xfe{not json\n[1]\n" + b"".join(line for line in lines if line != changes))
+    text = text_of(page_of(project))
+
+    assert "2 lines of the log are damaged" in text
+    assert "no room for 1 more changes" in text
+
+    junk = {"kind": "decision", "host": {"a": 1}, "port": "x", "verdict": ["denied"], "count": 1e400, "time": -1}
+    rows = [
+        junk,
+        {"kind": "usage", "price": "1", "time": "x"},
+        {"kind": "end", "found": 3, "failed": 4, "changed": [1], "moved": {"a": 1}, "disarmed": [[1], 2]},
+        {"kind": "start", "variables": 7, "withheld_names": "x"},
+        {"kind": "changes", "what": [], "names": [1]},
+    ]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page_of(project)
+
+
+def test_unknown_words_are_refused_in_one_line(project):
+    project.sh("true")
+    assert project.claudebox("review", "nothing").returncode == 125
+    assert project.claudebox("review", "../../x").returncode == 125
+    assert "`claudebox sessions`" in project.claudebox("review", "nothing").stderr
+    assert project.claudebox("review", "--output", f"{project.base}/none/page.html").returncode == 125
+
+
+def test_an_agent_is_found_by_its_name(project):
+    # proves REVIEW-01
+    done = project.claudebox(
+        "-y", "new", "fix-it", "--exec", "--", "sh", "-c", "echo x >>README.md; git commit -qam 'Fix it'"
+    )
+    assert done.returncode == 0, done.stderr
+    text = text_of(page_of(project, "fix-it"))
+
+    for told in ("fix-it", "Fix it", "claudebox finish fix-it", "git merge fix-it"):
+        assert told in text
+
+
+def test_the_conversation_is_on_the_page(project):
+    # proves REVIEW-01
+    project.sh("echo x >>README.md")
+    (instance,) = Path(f"{project.home}/.claudebox/instances").iterdir()
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    rows = [
+        {"type": "user", "timestamp": now, "message": {"role": "user", "content": "Fix <b>it</b>"}},
+        {
+            "type": "assistant",
+            "timestamp": now,
+            "message": {
+                "content": [
+                    {"type": "tool_use", "name": "Bash", "input": {"command": "rm -rf \u202e/"}},
+                    {"type": "text", "text": "It is done."},
+                ]
+            },
+        },
+        {"type": "user", "timestamp": "1999-01-01T00:00:00Z", "message": {"content": "of another session"}},
+        {
+            "type": "assistant",
+            "timestamp": now,
+            "message": {"content": [{"type": "tool_use", "name": 5, "input": [1]}, 7]},
+        },
+        {"type": "user", "timestamp": now, "isMeta": True, "message": {"content": "of the client"}},
+    ]
+    path = f"{instance}/claude/projects/-project/0123-abcd.jsonl"
+    project.write(path, "".join(json.dumps(row) + "\n" for row in rows) + "{broken\n")
+    text = text_of(page_of(project))
+
+    for told in (
+        "Fix <b>it</b>",
+        "It is done.",
+        "Bash: rm -rf",
+        "1 lines of the conversation are damaged",
+        "--resume 0123-abcd",
+    ):
+        assert told in text, told
+    assert "of another session" not in text
+    assert "of the client" not in text
+
+
+def test_the_results_of_tasks_become_a_page(user_box):
+    # proves REVIEW-01
+    results = user_box.mkdir(f"{user_box.base}/results")
+    user_box.environ["HOME"] = user_box.home
+    for name, status in (("one", "done"), ("two", "failed"), ('"><script>', "failed")):
+        result = {
+            "id": name,
+            "status": status,
+            "exit": int(status != "done"),
+            "retry": False,
+            "why": "<i>",
+            "cost_usd": 0.5,
+            "seconds": 60,
+            "tries": 2,
+            "files": {"review.html": 3},
+        }
+        user_box.write(f"{results}/{name}/result.json", json.dumps(result))
+        user_box.write(f"{results}/{name}/review.html", "xxx")
+    page = f"{user_box.base}/home/batch.html"
+    done = user_box.claudebox("tasks", "--results", results, "--page", page)
+
+    assert done.returncode == 1
+    content = Path(page).read_text(encoding="utf-8")
+    assert stat.S_IMODE(os.stat(page).st_mode) == 0o600
+    assert 'href="../results/one/review.html"' in content
+    assert 'href="../results/%22%3E%3Cscript%3E/review.html"' in content
+    assert "2¦¦ failed".replace("¦¦", "\u00a6") in text_of(content)
+    assert user_box.claudebox("tasks", "--results", results, "--page", "/none/x.html").returncode == 125
+
+
+def test_a_task_has_a_page_of_its_own(tmp_path):
+    patch = b"diff --git a/a b/a\nnew file mode 100644\n--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+<b>\n"
+    (tmp_path / "work.patch").write_bytes(patch)
+    (tmp_path / "log.jsonl").write_text(
+        json.dumps({"kind": "decision", "host": "evil.example", "port": 443, "verdict": "denied", "time": 5}) + "\n"
+    )
+    story, page = render_task(
+        {"id": "fix", "status": "failed", "why": "the agent ended with 1", "said": "no"}, str(tmp_path)
+    )
+    text = text_of(page.decode())
+
+    assert isinstance(story, Story)
+    assert read_patch(patch, 9)[0].how == "new"
+    for told in ("fix", "failed", "the agent ended with 1", "evil.example", "<b>", "git apply work.patch"):
+        assert told in text
