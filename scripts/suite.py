@@ -31,6 +31,7 @@ class Outcome(NamedTuple):
     passed: bool
     skipped: bool
     seconds: float  # of a worker, set-up included
+    cpu: float  # that it and its programs have computed
 
 
 def main() -> int:
@@ -107,11 +108,12 @@ def _read(file: Path) -> dict[str, Outcome]:
     found: dict[str, Outcome] = {}
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         row = json.loads(line)
-        before = found.get(row["test"], Outcome(passed=True, skipped=False, seconds=0.0))
+        before = found.get(row["test"], Outcome(passed=True, skipped=False, seconds=0.0, cpu=0.0))
         found[row["test"]] = Outcome(
             before.passed and row["outcome"] != "failed",
             before.skipped or row["outcome"] == "skipped",
             before.seconds + row["seconds"],
+            before.cpu + row["cpu"],
         )
     return found
 
@@ -127,17 +129,18 @@ def _proofs() -> dict[str, set[str]]:
 def _print_table(outcomes: dict[str, Outcome]) -> None:
     """Print promises, tests and seconds by feature."""
     proofs = _proofs()
-    rows: dict[str, list[tuple[set[str], float]]] = defaultdict(list)
+    rows: dict[str, list[tuple[set[str], Outcome]]] = defaultdict(list)
     for name, outcome in outcomes.items():
         if not outcome.skipped:
             place = name.partition("::")[0].split("/")
             proved = proofs[name.partition("[")[0]] if outcome.passed else set()
-            rows[place[1] if len(place) > 2 else "repository"].append((proved, outcome.seconds))
-    print(f"\n{'feature':<12}{'promises':>9}{'tests':>8}{'seconds':>9}")
+            rows[place[1] if len(place) > 2 else "repository"].append((proved, outcome))
+    print(f"\n{'feature':<12}{'promises':>9}{'tests':>8}{'seconds':>9}{'computed':>10}")
     everything = [row for group in rows.values() for row in group]
     for feature, group in (*sorted(rows.items()), ("all", everything)):
-        promises = set().union(*(proved for proved, _ in group))
-        print(f"{feature:<12}{len(promises):>9}{len(group):>8}{sum(seconds for _, seconds in group):>9.0f}")
+        promises = set[str]().union(*(proved for proved, _ in group))
+        seconds, cpu = (sum(getattr(outcome, kind) for _, outcome in group) for kind in ("seconds", "cpu"))
+        print(f"{feature:<12}{len(promises):>9}{len(group):>8}{seconds:>9.0f}{cpu:>10.0f}")
     skipped = sum(outcome.skipped for outcome in outcomes.values())
     if skipped:
         print(f"{skipped} tests were skipped: this machine lacks something for each")
@@ -146,7 +149,7 @@ def _print_table(outcomes: dict[str, Outcome]) -> None:
 def _print_unproved(outcomes: dict[str, Outcome]) -> None:
     proofs = _proofs()
     ran = (name for name, outcome in outcomes.items() if outcome.passed and not outcome.skipped)
-    proved = set().union(*(proofs[name.partition("[")[0]] for name in ran))
+    proved = set[str]().union(*(proofs[name.partition("[")[0]] for name in ran))
     left = [name for section in read_ids().values() for name in section if name not in proved]
     if left:
         print(f"not proved by these tests: {' '.join(left)}")

@@ -93,6 +93,7 @@ def _accounts() -> list[str]:
     return ["root", "user"] if os.getuid() == 0 else ["self"]
 
 
+BEGUN = pytest.StashKey[float]()
 # What a test asks for says which kind it is; a test of no kind is `pure` and runs anywhere, without privileges.
 KINDS = {
     "engine": {"cluster", "daemons"},
@@ -149,8 +150,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+def processor_time() -> float:
+    """Return the seconds that this process and all that it has waited for have computed."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Say how much a test has computed: unlike its seconds, it hardly depends on what else the machine does."""
+    yield
+    item.user_properties.append(("cpu", processor_time() - item.stash[BEGUN]))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave out what only root can do."""
+    item.stash[BEGUN] = processor_time()
     if item.get_closest_marker("root"):
         need(os.getuid() == 0, "privileges of root")
 
@@ -167,7 +181,8 @@ class Outcomes:
         self.file = file
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        row = {"test": report.nodeid, "outcome": report.outcome, "seconds": report.duration}
+        cpu = dict(report.user_properties).get("cpu", 0.0) if report.when == "teardown" else 0.0
+        row = {"test": report.nodeid, "outcome": report.outcome, "seconds": report.duration, "cpu": cpu}
         with open(self.file, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
