@@ -22,7 +22,7 @@ from scripts.trace import find_marks, read_ids  # noqa: E402
 
 MAY_FLICKER = 2
 WORKERS = "6"  # more than a small machine has cores: much of the time goes by in waiting
-SELECTIONS = {"test": "not slow", "rest": "slow", "all": ""}
+SELECTIONS = {"test": "not slow", "rest": "slow or property"}
 
 
 class Outcome(NamedTuple):
@@ -49,6 +49,8 @@ def main() -> int:
             )
         else:
             print("test: without `sudo`, tests that only root can run are left out", file=sys.stderr)
+    if options.part == "rest":
+        os.environ.setdefault("CLAUDEBOX_TEST_EXAMPLES", "200")
     outcomes: dict[str, Outcome] = {}
     flaky: list[str] = []
     worst = 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import functools
 import importlib.util
 import inspect
 import json
 import os
 import pwd
 import random
+import re
 import shutil
 import signal
 import stat
@@ -45,7 +47,7 @@ TOGETHER = (
 settings.register_profile(
     "claudebox",
     deadline=None,  # workers share the machine
-    max_examples=100,  # of the suite, which runs all of them every time
+    max_examples=int(os.environ.get("CLAUDEBOX_TEST_EXAMPLES", "30")),  # `scripts/test --all` tries more
     database=None,
     derandomize=IN_CI,  # a failure there must be one that everybody can repeat
     suppress_health_check=[HealthCheck.too_slow],
@@ -130,6 +132,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(kind)
         if asked & REST or (_is_of_root(item) and not item.get_closest_marker("accounts")):
             item.add_marker("slow")
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("property")
         if asked & ROOTS:
             item.add_marker("root")
         if not {*KINDS, "slow"} & {mark.name for mark in item.iter_markers()}:
@@ -197,6 +201,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Outcomes(outcomes))
 
 
+@functools.cache
+def has_small_tests(file: str) -> bool:
+    """Return whether a file starts nothing: one by one, its tests would cost more to hand out than to run."""
+    return not re.search(r"box|pair|upstream|client|checkout|subprocess", (REPOSITORY / file).read_text())
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Distribute tests one by one to whichever worker is free, but for what belongs together; that comes first."""
@@ -205,7 +215,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             whole = next((places[0] for places in TOGETHER if nodeid.startswith(places)), "")
-            return whole or nodeid
+            file = nodeid.partition("::")[0]
+            return whole or (file if has_small_tests(file) else nodeid)
 
     return Scheduler(config, log)
 

@@ -7,7 +7,6 @@ import tempfile
 import time
 
 from hypothesis import given
-from hypothesis import settings as bounds
 from hypothesis import strategies as st
 from tests.conftest import need
 from tests.support.strategies import strings
@@ -60,7 +59,6 @@ def build(base: str, layout: dict[str, tuple[str, str]]) -> None:
             continue
 
 
-@bounds(max_examples=250)
 @given(st.dictionaries(st.sampled_from(PLACES), things, max_size=9))
 def test_no_layout_of_hostile_files_stops_the_search_or_is_believed_without_a_way_back(layout):
     # proves D15, C18
@@ -131,7 +129,6 @@ def test_a_rendered_identity_is_read_back_without_anything_else(name, email):
 VALUES = st.text(st.sampled_from(list('ab \\"#;=[]\tä')), max_size=12)
 
 
-@bounds(max_examples=60)
 @given(st.lists(VALUES, min_size=1, max_size=8))
 def test_git_itself_agrees_on_what_was_rendered(values):
     # proves D24

@@ -219,7 +219,7 @@ def check_screen(report: report_changes.Report) -> None:
             assert screen.fit(change.kind.why).lower() in text, f"{change.path!r} is not mentioned"
 
 
-@bounds(max_examples=150, deadline=None, print_blob=True)
+@bounds(deadline=None, print_blob=True)
 @given(st.integers(0, 1 << 32), st.integers(0, 30), st.integers(0, 12), st.integers(0, 12))
 def test_nothing_that_changed_is_missing_from_the_report(seed, first, second, third):
     # proves REPORT-01, SEC-04, B12, D22

@@ -6,7 +6,6 @@ import os
 import tempfile
 
 from hypothesis import example, given
-from hypothesis import settings as bounds
 from hypothesis import strategies as st
 from tests.git.test_git_properties import build, things
 from tests.support import hosts
@@ -65,7 +64,6 @@ def looked_at(base: str):
     )
 
 
-@bounds(max_examples=250)
 @given(
     layout=st.dictionaries(st.sampled_from(PLACES), things, max_size=10),
     configuration=CONFIGURATIONS,
@@ -112,7 +110,6 @@ def test_no_layout_leaves_a_protected_path_open(layout, configuration, modules, 
             assert not [dest for dest in rows if dest.startswith(f"{git_dir}/")], "something of the real one is shown"
 
 
-@bounds(max_examples=200)
 @given(
     st.sampled_from([".env", ".npmrc", ".pypirc", "config", "x.pem", "terraform.tfstate", ".netrc", "secrets.yml"]),
     st.lists(

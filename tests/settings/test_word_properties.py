@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from hypothesis import given
-from hypothesis import settings as bounds
 from hypothesis import strategies as st
 from tests.support import hosts
 from tests.support.strategies import FLAGS, environs, foreign_words, own_words, strings
@@ -62,7 +61,6 @@ def test_any_arguments_are_understood_or_refused(argv, environ):
     assert isinstance(outcome, Settings) or (outcome.status == 125 and outcome.message)
 
 
-@bounds(max_examples=200)
 @given(arguments, environs, strings)
 def test_any_arguments_lead_to_a_plan_or_to_an_error_for_a_user(argv, environ, home):
     def made() -> Plan:

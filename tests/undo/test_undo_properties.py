@@ -70,7 +70,7 @@ def is_near(path: str, others: set[str]) -> bool:
     return any(path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/") for other in others)
 
 
-@settings(max_examples=60, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(st.tuples(STEPS, NUMBERS, NUMBERS), min_size=1, max_size=8),
     mine=st.lists(st.tuples(MINE, NUMBERS, NUMBERS), max_size=6),
