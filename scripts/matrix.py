@@ -179,12 +179,9 @@ def _gate(options: argparse.Namespace) -> tuple[int, str]:
     if options.prepare:
         return 0, ""
     checkout = trees.check_out(tree, "root")
-    words = ["/opt/venv/bin/python", "-Im", "pytest", "-q", "-n"]
-    status, _ = trees.enter(tree, "root", checkout, [*words, "4", *GATE_TESTS], options.limit, trees.client(checkout))
-    if status == 1:  # as scripts/test does
-        print("matrix: running what failed again, by itself", file=sys.stderr)
-        again = [*words, "0", "--last-failed", "--last-failed-no-failures", "none"]  # names would not be found then
-        status, _ = trees.enter(tree, "root", checkout, again, options.limit, trees.client(checkout))
+    python = "/opt/venv/bin/python"
+    words = [python, "-I", "scripts/suite.py", f"--python={python}", *GATE_TESTS]
+    status, _ = trees.enter(tree, "root", checkout, words, options.limit, trees.client(checkout))
     return status, ""
 
 

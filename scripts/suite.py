@@ -38,14 +38,16 @@ def main() -> int:
     """Run what is asked for, as this account and with `sudo` what only root can."""
     parser = argparse.ArgumentParser("scripts/test", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--part", choices=SELECTIONS, default="test")
+    parser.add_argument("--python", default=str(TOP / ".venv/bin/python"))
     options, words = parser.parse_known_args()
+    pytest = [options.python, "-Im", "pytest"]
     selection = "" if words else SELECTIONS[options.part]
-    parts = [(_python(), selection)]
+    parts = [(pytest, selection)]
     if os.getuid() and not words:
-        parts = [(_python(), _both(selection, "not root"))]
+        parts = [(pytest, _both(selection, "not root"))]
         if _may_become_root():
             parts.append(
-                (["sudo", "--preserve-env=CI", "PYTHONDONTWRITEBYTECODE=1", *_python()], _both(selection, "root"))
+                (["sudo", "--preserve-env=CI", "PYTHONDONTWRITEBYTECODE=1", *pytest], _both(selection, "root"))
             )
         else:
             print("test: without `sudo`, tests that only root can run are left out", file=sys.stderr)
@@ -65,10 +67,6 @@ def main() -> int:
     if len(flaky) > MAY_FLICKER:
         print(f"test: {len(flaky)} tests are flaky, more than {MAY_FLICKER}", file=sys.stderr)
     return worst or (1 if len(flaky) > MAY_FLICKER else 0)
-
-
-def _python() -> list[str]:
-    return [str(TOP / ".venv/bin/python"), "-Im", "pytest"]
 
 
 def _both(one: str, other: str) -> str:

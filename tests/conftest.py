@@ -106,7 +106,7 @@ KINDS = {
 
 # What only `scripts/test --all` runs: other releases, whole machines, and root's variant of a test that also runs as an
 # ordinary user, unless the test is marked `accounts`.
-REST = {"new_bwrap", "podman", "cluster", "standin", "nixos", "machine_boxes"}
+REST = {"new_bwrap", "rust", "podman", "cluster", "standin", "nixos", "machine_boxes"}
 # Fixtures that only root can make.
 ROOTS = {"root_box", "world", "daemons", "cluster", "elsewhere", "ubuntu", "mounted", "podman", "own_copy"}
 

@@ -191,7 +191,9 @@ CLIENTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("client", list(CLIENTS))
+@pytest.mark.parametrize(
+    "client", [pytest.param(name, marks=pytest.mark.slow if name == "cargo" else ()) for name in CLIENTS]
+)
 def test_a_program_reaches_a_listed_name_without_being_configured(webbox, web, client):
     # proves NET-03, F13
     command, printed, refusal = CLIENTS[client]

@@ -281,6 +281,7 @@ def test_a_kernel_that_runs_nothing_from_memory_runs_it_from_a_file(root_box, cl
     assert said in result.stderr
 
 
+@pytest.mark.slow
 def test_the_machine_code_is_what_the_compiler_makes_of_the_source():
     here = shutil.which("gcc") and subprocess.run(
         ["gcc", "-dumpfullversion"], capture_output=True, text=True, check=True

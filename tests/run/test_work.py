@@ -34,7 +34,9 @@ def outcome(box, piece: Piece, result) -> tuple[object, ...]:
     return result.returncode, result.stdout, files
 
 
-@pytest.mark.parametrize("name", sorted(PIECES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "java" else ()) for name in sorted(PIECES)]
+)
 def test_a_piece_of_work_is_the_same_inside(user_box, name):
     # proves TOOL-11, SAND-06
     piece = PIECES[name]
