@@ -21,7 +21,7 @@ sys.path.insert(0, str(TOP))
 from scripts.trace import find_marks, read_ids  # noqa: E402
 
 MAY_FLICKER = 2
-WORKERS = "6"  # more than a small machine has cores: much of the time goes by in waiting
+WORKERS = "8"  # more than a small machine has cores: much of the time goes by in waiting
 SELECTIONS = {"test": "not slow", "rest": "slow or property"}
 
 
