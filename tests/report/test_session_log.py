@@ -17,8 +17,8 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.broker.main import Log
 from claudebox.broker.metering import TokenUsage
 from claudebox.commands import log as commands_log
+from claudebox.report import denied, receipt
 from claudebox.report import log as report_log
-from claudebox.report import receipt
 from claudebox.report.log import find_doubts, read_lines, sum_usage
 from claudebox.settings import layers
 
@@ -337,8 +337,8 @@ def test_the_receipt_of_nothing_is_no_failure():
 @pytest.mark.parametrize(
     ("decision", "flag"),
     [
-        ({"service": "proxy", "host": "pypi.org", "port": 443, "rule": "not-listed"}, "--allow-domain pypi.org"),
-        ({"service": "proxy", "host": "pypi.org", "port": 53, "rule": "not-listed"}, "--allow-domain pypi.org"),
+        ({"service": "proxy", "host": "pypi.org", "port": 443, "rule": "not-listed"}, "--allow-domain pypi"),
+        ({"service": "proxy", "host": "pypi.org", "port": 53, "rule": "not-listed"}, "--allow-domain pypi"),
         ({"service": "proxy", "host": "a.example", "port": 22, "rule": "port"}, "--allow-domain a.example:22"),
         ({"service": "proxy", "host": "a.example", "port": 443, "rule": "not-public"}, ""),
         ({"service": "proxy", "host": "a.example;id", "port": 443, "rule": "not-listed"}, ""),
@@ -350,5 +350,5 @@ def test_the_receipt_of_nothing_is_no_failure():
 )
 def test_the_log_names_the_flag_that_would_have_let_a_connection_through(decision, flag):
     # proves NET-05
-    assert commands_log.permitting({"kind": "decision", "verdict": "denied", **decision}) == flag
-    assert commands_log.permitting({"kind": "decision", "verdict": "allowed", **decision}) == ""
+    assert denied.find_flag({"kind": "decision", "verdict": "denied", **decision}) == flag
+    assert denied.find_flag({"kind": "decision", "verdict": "allowed", **decision}) == ""

@@ -13,17 +13,18 @@ from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import write_all
 from claudebox.base.records import Value
+from claudebox.broker.sidecar import control_directory
 from claudebox.git import facts as git_facts
 from claudebox.host.machine import current_directory, current_home
-from claudebox.report import leftovers
+from claudebox.report import denied, leftovers
 from claudebox.report import log as report_log
 from claudebox.report.log import LogReader, find_doubts, human, read_lines, records, sum_usage
-from claudebox.settings.domains import canonical
+from claudebox.run.live_sessions import list_sessions
 from claudebox.tables import prices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from claudebox.settings.layers import Settings
 
@@ -33,7 +34,6 @@ VERDICTS = ("opened", "allowed", "denied", "failed")
 _STYLES = {"opened": "green", "allowed": "green", "denied": "red", "failed": "yellow"}
 _POLL = 200  # milliseconds
 _FLAGS = 8  # that are shown
-_DNS = 53
 
 
 class Filter(Value):
@@ -67,15 +67,18 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
         names = records(directory, wanted.project)
         found = False
         flags: dict[str, None] = {}
+        domains: dict[str, None] = {}
         for name in names[-1:] if wanted.project else names:
             for line in LogReader(directory, name).lines():
                 if wanted.takes(line):
                     found = True
                     show(line)
-                    flags |= dict.fromkeys(filter(None, (permitting(line),)))
+                    flags |= dict.fromkeys(filter(None, (denied.find_flag(line),)))
+                    domains |= dict.fromkeys(filter(None, (denied.find_domain(line),)))
+        if domains and not settings.on("json") and _can_allow(f"{home}/.claudebox"):
+            _out(f"to permit it in the session that runs here: `claudebox allow {_some(domains)}`")
         if flags and not settings.on("json"):
-            more = f" and {len(flags) - _FLAGS} more" if len(flags) > _FLAGS else ""
-            _out(f"to permit what was denied: {' '.join(list(flags)[:_FLAGS])}{more}")
+            _out(f"to permit what was denied: {_some(flags)}")
     except BrokenPipeError:
         return 0
     for text in leftovers.describe_killed(f"{home}/.claudebox"):
@@ -85,20 +88,15 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
     return 0
 
 
-def permitting(line: Line) -> str:
-    """Return the flag that permits a denied connection, if there is one."""
-    host, port, rule = str(line.get("host", "")), _number(line.get("port")), line.get("rule")
-    if line.get("kind") != "decision" or line.get("verdict") != "denied":
-        return ""
-    if line.get("service") == "filter":
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        flags = {"lan": f"--set allow_addresses={place}", "machine": f"--set allow_host_port={port}"}
-        return console.clean(flags.get(str(rule), ""))
-    name = canonical(host)  # chosen inside
-    if "." not in name or rule not in ("not-listed", "port"):
-        return ""
-    usual = (80, 443, _DNS)  # a lookup of the name alone has the port of DNS
-    return f"--allow-domain {name}" if port in usual and rule == "not-listed" else f"--allow-domain {name}:{port}"
+def _some(words: Iterable[str]) -> str:
+    shown = list(words)
+    return " ".join(shown[:_FLAGS]) + (f" and {len(shown) - _FLAGS} more" if len(shown) > _FLAGS else "")
+
+
+def _can_allow(state: str) -> bool:
+    """Return whether a session that runs here can be told of more domains."""
+    here = (process for process, project, _ in list_sessions(state) if project == current_directory())
+    return any(os.path.isdir(control_directory(process)) for process in here)
 
 
 def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Filter:

@@ -118,8 +118,10 @@ class SessionReport:
         end = self._end(status, report, found, ending.failed)
         name = step("writing the session log", lambda: self._write(end, report)) or ""
         step("printing what changed", lambda: self._print_changes(report, name))
-        if self._receipt == "always" or (self._receipt == "auto" and self._is_notable(name, end)):
+        if self._receipt == "always" or (self._receipt == "auto" and end.get("time_limit")):
             step("printing the receipt", lambda: self._print_receipt(name, end))
+        elif self._receipt == "auto":
+            step("naming what was denied", lambda: self._print_denied(name))
         if found is not None:
             step("printing what was found", lambda: self._print_found(found))
         if self._plan.broker is not None:
@@ -207,11 +209,13 @@ class SessionReport:
         usage = report_log.sum_usage(self._read_lines(name))
         return f"${as_dollars(usage['price'])}" if usage["price"] else ""
 
-    def _is_notable(self, name: str, end: dict[str, Plain]) -> bool:
-        """Return whether something was denied, or a limit ended the session."""
-        if end.get("time_limit"):
-            return True
-        return b'"verdict": "denied"' in self._read_log(name)
+    def _print_denied(self, name: str) -> None:
+        if b'"verdict": "denied"' not in self._read_log(name):
+            return
+        from claudebox.report import denied
+
+        if text := denied.summarise(self._read_lines(name, b'"denied"')):
+            console.note(text)
 
     def _print_found(self, found: Result) -> None:
         from claudebox.report import leaks

@@ -76,8 +76,8 @@ SETTINGS: tuple[Setting, ...] = (
             "start this sandbox with a probe inside and report which promises hold", runs="commands.verify.verify"),
     Setting(
         "receipt", (), "choice", "Showing",
-        "print at the end what entered, what was withheld, which hosts were reached and what changed; `auto`: if "
-        "something was denied or a limit ended the session",
+        "print at the end what entered, what was withheld, which hosts were reached and what changed; `auto`: if a "
+        "limit ended the session, and one line if something was denied",
         metavar="WHEN", choices=("auto", "always", "never"), default="auto", in_files="user",
     ),
     Setting(

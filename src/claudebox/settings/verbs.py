@@ -108,7 +108,7 @@ VERBS: tuple[Verb, ...] = (
         details="`all`: of every session; `denied` or another verdict, or a part of a host name: only those; "
         "`changes`: the paths that changed.",
     ),
-    Verb("denied", "", "Look back", "show what the last session here was denied, and what would permit it",
+    Verb("denied", "", "Look back", "show what the session here, or the last one, was denied, and what permits it",
          "commands.log", (_JSON,)),
     Verb("cost", "", "Look back", "show the cost of the model by project and day, from retained logs",
          "commands.log", (_JSON,)),

@@ -1,0 +1,62 @@
+"""What a session was denied, and the words that permit it: places of one kind in one line."""
+
+from __future__ import annotations
+
+from claudebox.base.console import clean, list_some, shorten
+from claudebox.settings.domains import canonical
+from claudebox.tables.network import GROUPS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    Line = Mapping[str, Any]
+
+
+_USUAL = (80, 443, 53)  # a lookup of the name alone has the port of DNS
+_PLACES, _WORDS = 4, 8  # that are shown
+
+
+def is_denial(line: Line) -> bool:
+    return line.get("kind") == "decision" and line.get("verdict") == "denied"
+
+
+def find_domain(line: Line) -> str:
+    """Return the domain, or the group of domains, that permits a denied connection; nothing if none does."""
+    name, port, rule = canonical(str(line.get("host", ""))), line.get("port"), line.get("rule")
+    if not is_denial(line) or line.get("service") == "filter" or "." not in name or rule not in ("not-listed", "port"):
+        return ""
+    if port not in _USUAL or rule == "port":
+        return f"{name}:{port}"
+    return next((group for group, names in GROUPS.items() if name in names), name)
+
+
+def find_flag(line: Line) -> str:
+    """Return the flag that permits a denied connection in the next session; nothing if none does."""
+    host, port = str(line.get("host", "")), line.get("port")
+    if not is_denial(line):
+        return ""
+    if line.get("service") == "filter":
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        flags = {"lan": f"--set allow_addresses={place}", "machine": f"--set allow_host_port={port}"}
+        return clean(flags.get(str(line.get("rule")), ""))
+    domain = find_domain(line)
+    return f"--allow-domain {domain}" if domain else ""
+
+
+def summarise(lines: Iterable[Line]) -> str:
+    """Return one line about connections that the broker denied; nothing if there were none."""
+    places: dict[str, int] = {}
+    flags: dict[str, None] = {}
+    for line in lines:
+        if is_denial(line) and line.get("service") != "filter":  # those of the filter are told by the network
+            place = shorten(f"{line.get('host', '')}:{line.get('port', '')}".removesuffix(":443"), 60)
+            places[place] = places.get(place, 0) + int(line.get("count", 1))
+            flags |= dict.fromkeys(filter(None, (find_flag(line),)))
+    if not places:
+        return ""
+    shown = list_some(sorted(places, key=lambda place: -places[place]), _PLACES)
+    words = " ".join(list(flags)[:_WORDS])
+    more = "; `claudebox denied` has all" if len(places) > _PLACES or len(flags) > _WORDS else ""
+    return f"denied: {shown}" + (f"; to permit: `{words}`" if words else "") + more
