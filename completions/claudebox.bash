@@ -14,7 +14,7 @@ _claudebox() {
     --env-file) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --mount-ro) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --mount-rw) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
-    --toolchain) mapfile -t COMPREPLY < <(compgen -W "rust node python go java ruby deno bun nvm pyenv rbenv uv conda pnpm mise asdf sdkman ghcup" -- "$word"); return ;;
+    --toolchain) mapfile -t COMPREPLY < <(compgen -W "auto none rust node python go java ruby deno bun nvm pyenv rbenv uv conda pnpm mise asdf sdkman ghcup" -- "$word"); return ;;
     --package) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --network) mapfile -t COMPREPLY < <(compgen -W "full inet allow none" -- "$word"); return ;;
     --allow-domain) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;

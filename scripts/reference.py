@@ -117,7 +117,7 @@ def bash_completion() -> str:
 def _words(row: Setting) -> tuple[str, ...]:
     """Return the values that a setting can have, where they are known."""
     if row.key == "toolchain":
-        return tuple(TOOLCHAINS)
+        return (*row.alone, *TOOLCHAINS)
     if row.key == "allow":
         return tables_paths.NAMES
     return row.choices

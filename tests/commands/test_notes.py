@@ -24,15 +24,15 @@ def test_programs_that_are_not_inside_are_named_once_with_the_flag_that_brings_t
         "relative",
     )
     environ = {"PATH": ":".join((*places, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin"))}
-    first = user_box.run("true", env=environ)
-    again = user_box.run("true", env=environ)
-    inside = user_box.run("uv", flags=("--set", f"path={home}/tools/bin"), env=environ)
+    first = user_box.run("true", flags=("--toolchain", "none"), env=environ)
+    again = user_box.run("true", flags=("--toolchain", "none"), env=environ)
+    inside = user_box.run("uv", flags=("--toolchain", "none", "--set", f"path={home}/tools/bin"), env=environ)
 
     notes = [line.split(maxsplit=1)[1] for line in first.stderr.splitlines() if line.split()[0] == "note"]
     assert notes == [
         "mine of ~/.local/bin is not inside: `--set path=~/.local/bin`",
         "pnpm, uv, aaa, bbb and 1 more of ~/tools/bin are not inside: `--set path=~/tools/bin`",
-        "rustup of ~/.cargo/bin is not inside: `--toolchain rust`",
+        "rustup of ~/.cargo/bin is not inside: `--set path=~/.cargo/bin`",
     ]
     assert "not inside" not in again.stderr
     assert again.stderr.startswith("claudebox: ")

@@ -153,17 +153,21 @@ def test_toolchains_that_share_a_directory_go_together(user_box):
     assert "nothing of toolchain" not in result.stderr
 
 
-def test_links_of_pipx_enter_and_scripts_beside_them_do_not(user_box):
-    # proves SAND-09
+def test_links_of_pipx_enter_with_what_they_lead_to_and_nothing_else(user_box):
+    # proves SAND-09, TOOL-04
     user_box.write(f"{user_box.home}/.local/share/pipx/venvs/black/bin/black", "#!/bin/sh\necho black\n", mode=0o755)
-    user_box.write(f"{user_box.home}/.local/bin/deploy", "#!/bin/sh\necho TOKEN\n", mode=0o755)
+    user_box.write(f"{user_box.home}/.local/bin/deploy", "#!/bin/sh\nTOKEN=hunter2secret\n", mode=0o755)
     user_box.write(f"{user_box.home}/secret", "CANARY")
     os.symlink("../share/pipx/venvs/black/bin/black", f"{user_box.home}/.local/bin/black")
     os.symlink("../../secret", f"{user_box.home}/.local/bin/leads-elsewhere")
 
-    result = user_box.sh(f"black; ls {user_box.home}/.local/bin", flags=("--toolchain", "python"))
+    probe = "black; cat ~/.local/bin/deploy; cat ~/.local/bin/leads-elsewhere 2>/dev/null || echo nothing"
+    result = user_box.sh(probe, flags=("--toolchain", "python"))
 
-    assert result.stdout == "black\nblack\n"
+    assert result.stdout == "black\nnothing\n"
+    assert "~/.local/bin/deploy is not inside: it seems to hold a secret" in result.stderr
+    script = "--mount-ro", f"{user_box.home}/.local/bin/deploy"
+    assert "hunter2" in user_box.sh(probe, flags=("--toolchain", "python", *script)).stdout
 
 
 def test_a_toolchain_that_leads_to_something_hidden_is_refused(user_box):
@@ -176,6 +180,7 @@ def test_a_toolchain_that_leads_to_something_hidden_is_refused(user_box):
 
     assert result.returncode == 125
     assert "would expose" in result.stderr
+    assert user_box.sh("ls ~/.deno", env={"PATH": f"{user_box.home}/.deno/bin:/usr/bin:/bin"}).stdout == ""
 
 
 def test_a_toolchain_that_is_not_there_is_told(user_box):

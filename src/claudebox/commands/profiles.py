@@ -102,7 +102,7 @@ def _example(row: Setting) -> Iterator[str]:
         case "text":
             yield f'{row.file_key} = "{row.example or row.default}"'
         case "list":
-            yield f"{row.file_key} = []"
+            yield f'{row.file_key} = "{row.alone[0]}"' if row.alone else f"{row.file_key} = []"
         case "words":
             yield f'{row.file_key} = ["program", "word"]'
         case "table":
@@ -142,7 +142,7 @@ def _property(row: Setting) -> dict[str, Any]:
         "switch": {"type": "boolean", "default": False},
         "choice": {"enum": list(row.choices), "default": row.default},
         "text": _TEXT,
-        "list": _TEXTS,
+        "list": {"anyOf": [{"enum": list(row.alone)}, _TEXTS]} if row.alone else _TEXTS,
         "words": {**_TEXTS, "minItems": 1},
         "table": {"type": "object", "additionalProperties": {"type": "string"}},
         "record": _object(row.fields),

@@ -33,9 +33,12 @@ from claudebox.tables.environment import AUTHORITIES, SAME_AUTHORITIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from claudebox.base.state import Instance
     from claudebox.git.config import Row
     from claudebox.git.facts import Repository
+    from claudebox.host.installations import Ground
     from claudebox.host.records import PathFact, PinnedDirectory, ProtectedPath, SecretFile, System
     from claudebox.network.facts import CompanyNetwork
     from claudebox.network.uplink import Candidate
@@ -68,6 +71,10 @@ def read_host(policy: Policy, environ: dict[str, str], *, searching: bool = True
     secrets = _find_secrets(policy, environ, home, workdir.real)
     linked = host_paths.find_spelling(environ.get("PWD", ""), workdir)
     project, bound = _find_project(policy, examiner, workdir, git, mounted, places, instance, searching=searching)
+
+    def ground() -> Ground:
+        return _find_ground(policy, home, workdir.real, places, system, instance)
+
     return Host(
         uid=uid,
         gid=os.getgid(),
@@ -87,7 +94,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, searching: bool = True
         git=git,
         agent=agent_facts.find_agent(policy, environ, home, path, workdir.real, instance),
         network=_find_network(policy, environ, home, path, git, system, workdir.real),
-        tools=_find_tools(policy, environ, home, path, mounted.sources, examiner),
+        tools=_find_tools(policy, environ, home, path, mounted.sources, examiner, ground),
         secrets=secrets,
         nix=nix,
     )
@@ -232,24 +239,53 @@ def _find_tools(
     path: tuple[str, ...],
     sources: dict[str, PathFact],
     examiner: Examiner,
+    ground: Callable[[], Ground],
 ) -> HostTools:
     drop = f"{home}/.claudebox/drop"
     found = HostTools(drop=examiner.fact(drop) if os.path.isdir(drop) else None)
     programs_asked = any(request.programs for request in policy.mounts)
-    if not (policy.toolchains or programs_asked or policy.gpu or policy.devices or policy.browser):
+    asked = policy.toolchains or programs_asked or policy.gpu or policy.devices or policy.browser
+    shows_path = not policy.hides_path and not set(programs.find_entries(environ)).issubset(programs.USUAL)
+    if not asked and not shows_path:
         return found
-    from claudebox.host import tools
+    from claudebox.host import installations
 
-    if policy.toolchains:
+    finder = installations.Finder(ground(), examiner, environ)
+    if asked:
+        from claudebox.host import tools
+
+        directories = tuple(tools.find_directories(policy.mounts, sources))
+        for row in directories:
+            finder.add_asked(sources[row.source].real + row.below)
         names = (request.name for request in policy.toolchains)
-        found = found.replace(toolchains=tools.find_toolchains(names, home, path, examiner))
-    if programs_asked:
-        found = found.replace(program_directories=tuple(tools.find_directories(policy.mounts, sources)))
-    if policy.gpu or policy.devices:
-        found = found.replace(devices=tools.find_devices(policy, environ, path, examiner))
-    if policy.browser:
-        found = found.replace(browsers=tools.find_browsers(home, path, examiner))
-    return found
+        toolchains = tuple((name, tools.find_toolchain(name, home, path)) for name in names)
+        finder.add_path(place for _, places in toolchains for place in places)
+        found = found.replace(program_directories=directories, toolchains=toolchains)
+        if policy.gpu or policy.devices:
+            found = found.replace(devices=tools.find_devices(policy, environ, path, examiner))
+        if policy.browser:
+            found = found.replace(browsers=tools.find_browsers(home, path, examiner))
+    if not policy.hides_path:
+        finder.add_path(programs.find_entries(environ))
+    shown = finder.finish()
+    managed = any(entry.endswith("/mise/shims") for entry in shown.path)
+    return found.replace(programs=shown, choices=installations.read_choices(home) if managed else b"")
+
+
+def _find_ground(
+    policy: Policy, home: str, workdir: str, places: KnownPlaces, system: System, instance: Instance
+) -> Ground:
+    from claudebox.host.installations import Ground
+
+    visible = [workdir, *(root for root, target in system.roots if not target)]
+    roots = (("/usr", system.usr), ("/opt", system.opt), ("/nix/store", system.store))
+    visible += [root for root, is_there in roots if is_there]
+    visible += [request.source for request in policy.mounts if not request.writable and request.dest == request.source]
+    taken = [f"{home}/{name}" for name in (".claude", *policy.kept_names)]
+    taken += [f"{home}/.cache"] if policy.caches != "off" else []
+    taken += [request.dest for request in policy.mounts if request.writable]
+    agents = frozenset((policy.agent.name, "claudebox"))
+    return Ground(home, workdir, places, instance.state, tuple(visible), tuple(taken), agents)
 
 
 def _find_nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str) -> Nix | None:

@@ -11,21 +11,28 @@ import stat
 from claudebox import build_paths
 from claudebox.base.console import list_some
 from claudebox.base.files import real_path
-from claudebox.tables.tools import TOOLCHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from claudebox.host.records import KeptOut
 
+
+USUAL = ("/usr/local/bin", "/usr/bin", "/bin")  # always on PATH inside
 _TRUSTED = ("/usr/bin", "/usr/local/bin", "/bin", "/usr/sbin", "/sbin", "/run/current-system/sw/bin")
 
 
 def search_path(environ: Mapping[str, str], workdir: str) -> tuple[str, ...]:
     """Return the directories of the host's PATH that are absolute and not of the project."""
     inside = workdir.rstrip("/") + "/"
+    return tuple(entry for entry in find_entries(environ) if not (real_path(entry) + "/").startswith(inside))
+
+
+def find_entries(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the directories of the host's PATH that are absolute, each once."""
     entries = (os.path.normpath(entry) for entry in environ.get("PATH", "").split(":") if entry.startswith("/"))
-    return tuple(entry for entry in dict.fromkeys(entries) if not (real_path(entry) + "/").startswith(inside))
+    return tuple(dict.fromkeys(entries))
 
 
 def find_tool(name: str, path: Sequence[str] = ()) -> str | None:
@@ -65,20 +72,34 @@ _WANTED = (
 )  # fmt: skip
 
 
-def describe_absent(directories: Iterable[str], inside: Iterable[str], home: str) -> Iterator[str]:
-    """Yield a sentence for each directory of programs, `inside` being those of the sandbox."""
-    present = set()
-    for directory in inside:
-        present.update(_entries(directory))
-    for directory in directories:
-        names = [name for name in _entries(directory) if name not in present and name not in ("claude", "claudebox")]
-        names = [name for name in names if os.access(os.path.join(directory, name), os.X_OK)]
-        if not names:
+def describe_absent(kept_out: Iterable[KeptOut], inside: Iterable[str], home: str) -> Iterator[str]:
+    """Yield a sentence for each directory of programs, and each script, that is not inside."""
+    inside = tuple(inside)
+    present: set[str] | None = None
+    for row in kept_out:
+        if os.path.isfile(row.path):
+            yield f"{spell(row.path, home)} is not inside: {describe(row, home)}"
             continue
-        names.sort(key=lambda name: (_WANTED.index(name) if name in _WANTED else len(_WANTED), name))
-        shown = f"~{directory[len(home) :]}" if directory.startswith(f"{home}/") else directory
-        verb = "is" if len(names) == 1 else "are"
-        yield f"{list_some(names, _NAMED)} of {shown} {verb} not inside: {_flag(directory, shown, home)}"
+        if present is None:
+            present = {name for directory in inside for name in _entries(directory)}
+        names = [name for name in _entries(row.path) if name not in present and name not in ("claude", "claudebox")]
+        names = [name for name in names if os.access(os.path.join(row.path, name), os.X_OK)]
+        if names:
+            names.sort(key=lambda name: (_WANTED.index(name) if name in _WANTED else len(_WANTED), name))
+            verb = "is" if len(names) == 1 else "are"
+            shown = spell(row.path, home)
+            yield f"{list_some(names, _NAMED)} of {shown} {verb} not inside: {describe(row, home)}"
+
+
+def describe(row: KeptOut, home: str) -> str:
+    """Return why something is not inside, and the words that bring it in."""
+    flags = f"`{row.flags}{spell(row.path, home)}`" if row.flags else ""
+    return ": ".join(filter(None, (row.why, flags)))
+
+
+def spell(path: str, home: str) -> str:
+    """Return a path as a user writes it."""
+    return f"~{path[len(home) :]}" if path.startswith(f"{home}/") else path
 
 
 def _entries(directory: str) -> list[str]:
@@ -87,11 +108,3 @@ def _entries(directory: str) -> list[str]:
             return [entry.name for _, entry in zip(range(_MOST), entries, strict=False) if entry.name[:1] != "."]
     except OSError:
         return []
-
-
-def _flag(directory: str, shown: str, home: str) -> str:
-    relative = directory.removeprefix(f"{home}/")
-    for name, toolchain in TOOLCHAINS.items():
-        if any(relative == place or relative.startswith(f"{place}/") for place in toolchain.programs):
-            return f"`--toolchain {name}`"
-    return f"`--set path={shown}`"

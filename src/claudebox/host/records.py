@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from claudebox.base.state import Instance
     from claudebox.broker.facts import ModelLogin
     from claudebox.git.facts import Nested, Repository, UserSettings
+    from claudebox.host.installations import Programs
     from claudebox.host.machine import ControlGroup
     from claudebox.host.texts import Texts
-    from claudebox.host.tools import Browsers, Devices, Found, ProgramDirectory
+    from claudebox.host.tools import Browsers, Devices, ProgramDirectory
     from claudebox.network.facts import CompanyNetwork
     from claudebox.network.uplink import Candidate
     from claudebox.nix.records import Nix
@@ -55,6 +56,14 @@ class PathFact(Value):
     def identity(self) -> Identity | None:
         """Return device and inode, if it exists."""
         return self.lineage[0] if self.lineage else None
+
+
+class KeptOut(Value):
+    """A directory of programs, or a script, that is not inside."""
+
+    path: str
+    why: str
+    flags: str = ""  # that bring it in, up to its path
 
 
 class Hidden(Value):
@@ -246,9 +255,11 @@ class Network(Value):
 
 
 class HostTools(Value):
-    """Programs and devices besides those of the system, each looked for only if asked for."""
+    """Programs and devices besides those of the system."""
 
-    toolchains: Found | None = None
+    programs: Programs | None = None  # of the host's PATH, or of the toolchains that were asked for
+    toolchains: tuple[tuple[str, tuple[str, ...]], ...] = ()  # that were asked for: name, directories in this home
+    choices: bytes = b""  # which versions mise is told to use
     program_directories: tuple[ProgramDirectory, ...] = ()
     devices: Devices | None = None
     browsers: Browsers | None = None

@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from claudebox.host.records import KeptOut
     from claudebox.plan.records import Mount, Plan, Variable
 
 
@@ -77,21 +78,21 @@ def warnings(plan: Plan, *, quiet: bool = False) -> Iterator[str]:
         yield _files(plan)
 
 
-def untold(plan: Plan, told: frozenset[str]) -> tuple[list[str], list[str]]:
-    """Return the notes and the absent directories of programs that were not told in this project yet."""
-    directories = [path for path in plan.path_outside if _sentence(_PATH + path) not in told]
-    return [text for text in plan.notes if _sentence(text) not in told], directories
+def untold(plan: Plan, told: frozenset[str]) -> tuple[list[str], list[KeptOut]]:
+    """Return the notes and the programs outside that were not told in this project yet."""
+    outside = [row for row in plan.path_outside if _sentence(_PATH + row.path) not in told]
+    return [text for text in plan.notes if _sentence(text) not in told], outside
 
 
 def telling(plan: Plan) -> tuple[str, ...]:
     """Return the notes of a launch as they are remembered."""
-    return tuple(map(_sentence, (*plan.notes, *(_PATH + path for path in plan.path_outside))))
+    return tuple(map(_sentence, (*plan.notes, *(_PATH + row.path for row in plan.path_outside))))
 
 
 def path_inside(plan: Plan) -> list[str]:
     """Return the directories whose programs are inside."""
     path = next((row.value for row in plan.variables if row.name == "PATH"), "")
-    return [entry for entry in path.split(":") if entry not in plan.path_outside]
+    return path.split(":")
 
 
 def find_nearest(plan: Plan, approved: Sequence[frozenset[str]]) -> frozenset[str] | None:

@@ -23,7 +23,8 @@ STDERR_DESCRIPTOR = 4
 # not be born deaf to it. The first end a session, the others are merely passed on.
 IGNORED_SIGNALS = (1, 2, 3, 15)  # HUP, INT, QUIT, TERM
 FORWARDED_SIGNALS = (10, 12)  # USR1, USR2
-_STANDING = frozenset(("system", "client", "device", "masked", "toolchain"))  # roles of what no session makes
+# Roles of what no session makes.
+_STANDING = frozenset(("system", "client", "device", "masked", "toolchain", "programs"))
 _PLACED = frozenset(("bind", "ro-bind", "mask", "copy", "empty"))  # kinds that can be mounted by descriptor
 STAGE, EMPTY = "/run/claudebox/stage", "empty"
 _BY_NAME = {"bind": "--bind", "ro-bind": "--ro-bind", "device": "--dev-bind"}

@@ -174,7 +174,10 @@ def _rows(policy: Policy, host: Host, held: str, extra: Extras) -> tuple[Mount, 
         _check_taken(own, asked, host)
     rows = arrange((*own, *asked))
     rows = arrange((*rows, *masking.mask_sockets(policy, host, rows))) if host.sockets.paths else rows
-    rows = arrange((*rows, *plan_mounts.plan_spelling(host, rows))) if host.project.linked else rows
+    if host.project.linked:
+        rows = arrange((*rows, *plan_mounts.plan_spelling(host, rows)))
+    if host.tools.programs is not None and host.tools.programs.links:
+        rows = arrange((*rows, *plan_mounts.plan_links(host, rows)))
     text = sandbox_md.describe(policy, tuple(row for row in rows if row.dest not in texts), extra.advice)
     instructions = b"\n".join(
         part for part in (*host.agent.memory_files[:1], text, *host.agent.memory_files[1:]) if part

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from claudebox import __version__
 from claudebox.base.errors import ClaudeboxError
+from claudebox.host.records import KeptOut
 from claudebox.network import plan as network_plan
 from claudebox.plan import storage as plan_storage
 from claudebox.plan.records import Fetched, Variable, placeholder_key
@@ -25,6 +26,7 @@ _ALL_AUTHORITIES = ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *tables_environment.AU
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
     own = (*_made(host), *_certificates(host), *plan_storage.plan_variables(policy, host), *_without_repository(host))
+    own = (*_programs(policy, host), *own)
     rows = {row.name: row for row in (*own, *network_plan.plan_variables(policy, host), *made)}
     for name, reason, rule in (*tables_environment.PASSED, *policy.agent.passed):
         if name in host.environ and name not in rows and _is_harmless(name, rule, host):
@@ -153,20 +155,39 @@ def _without_repository(host: Host) -> Iterable[Variable]:
 def search_path(host: Host, more: tuple[str, ...] = ()) -> str:
     """Return PATH of the sandbox."""
     system = ("/usr/local/bin", "/usr/bin", "/bin") if host.system.usr else ()
-    return ":".join(dict.fromkeys((tables_inside.CLIENT_DIRECTORY, *more, *host.system.store_path, *system)))
+    own = host.tools.programs.path if host.tools.programs is not None else ()
+    return ":".join(dict.fromkeys((tables_inside.CLIENT_DIRECTORY, *more, *own, *host.system.store_path, *system)))
 
 
-def path_outside(host: Host, inside: Iterable[Variable]) -> tuple[str, ...]:
-    """Return the directories of the host's PATH that are not on that of the sandbox."""
+def _programs(policy: Policy, host: Host) -> Iterable[Variable]:
+    """Return what tells programs where they are installed, and where to keep what they download."""
+    found = host.tools.programs
+    if found is None:
+        return
+    from claudebox.tables import tools as tables_tools
+
+    for name, value in found.variables:
+        yield Variable(name, value, "host", "where programs are that are shown")
+    caches = plan_storage.caches_inside(policy, host) or f"{host.home}/.cache"
+    for program in sorted(found.names & tables_tools.STARTERS.keys()):
+        for name, place in tables_tools.STARTERS[program].caches:
+            yield Variable(name, f"{caches}/{place}", "claudebox", "where this program keeps its cache")
+
+
+def path_outside(host: Host, inside: Iterable[Variable]) -> tuple[KeptOut, ...]:
+    """Return the directories of the host's PATH that are not on that of the sandbox, and what else is kept out."""
     present = next((row.value for row in inside if row.name == "PATH"), "").split(":")
     project = host.workdir.real.rstrip("/")
     entries = dict.fromkeys(entry.rstrip("/") for entry in host.environ.get("PATH", "").split(":"))
     skipped = (f"{project}/", "/usr/", "/run/claudebox/")
-    return tuple(
-        entry for entry in entries
-        if entry[:1] == "/" and entry not in present and entry not in ("/bin", "/sbin", project)
+    kept_out = host.tools.programs.kept_out if host.tools.programs is not None else ()
+    named = {row.path for row in kept_out}
+    others = (
+        KeptOut(entry, "", "--set path=") for entry in entries
+        if entry[:1] == "/" and entry not in present and entry not in named and entry not in ("/bin", "/sbin", project)
         and not entry.startswith(skipped)
     )  # fmt: skip
+    return (*(row for row in kept_out if row.path not in present), *others)
 
 
 def _certificates(host: Host) -> Iterable[Variable]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host.records import Host
+    from claudebox.plan.records import Role
     from claudebox.settings.records import Policy
 
 
@@ -33,6 +34,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     yield from _etc(policy, host)
     yield from _home(policy, host)
     yield from _project(host)
+    yield from _programs(policy, host)
 
 
 def _kernel(policy: Policy, host: Host) -> Iterable[Mount]:
@@ -171,6 +173,44 @@ def _project(host: Host) -> Iterable[Mount]:
     project = host.workdir
     row = Mount(project.real, "bind", "the project", project.real, pinned=project.identity, role="project")
     yield row.replace(kind="ro-bind") if host.project.only_read else row
+
+
+def _programs(policy: Policy, host: Host) -> Iterable[Mount]:
+    """Return the rows of the user's own programs; links to them come later, where nothing else is."""
+    found = host.tools.programs
+    if found is None:
+        return
+    role: Role = "toolchain" if policy.hides_path else "programs"
+    for fact in found.shown:
+        yield Mount(
+            _at_home(fact.real, host), "ro-bind", "programs of yours", fact.real, pinned=fact.identity, role=role
+        )
+    asked = {request.dest for request in policy.mounts}
+    for path in found.masked:
+        if _at_home(path, host) not in asked:
+            yield Mount(_at_home(path, host), "copy", "seems to hold a secret", mode=0o444, role="masked")
+    for path in found.partial:
+        yield Mount(_at_home(path, host), "closed", "programs of yours, without what lies beside them", role=role)
+    if host.tools.choices:
+        path = f"{host.home}/.config/mise/config.toml"
+        yield Mount(path, "file", "versions that mise is told to use", content=host.tools.choices, mode=0o644)
+
+
+def _at_home(path: str, host: Host) -> str:
+    """Return where a path of the home is inside, where the home is spelled through a link."""
+    real = host.places.home.real
+    return host.home + path[len(real) :] if real != host.home and path.startswith(f"{real}/") else path
+
+
+def plan_links(host: Host, rows: Iterable[Mount]) -> Iterable[Mount]:
+    """Return links that lead to the user's own programs, wherever nothing of the host is."""
+    table = {row.dest: row.kind for row in rows}
+    taken = {place for dest in table for place in ancestors(dest)}
+    for path, target in host.tools.programs.links if host.tools.programs is not None else ():
+        place = _at_home(path, host)
+        around = next((table[above] for above in ancestors(place)[1:] if above in table), "tmpfs")
+        if place not in taken and around in ("tmpfs", "dir", "closed"):
+            yield Mount(place, "symlink", "leads to programs of yours", _at_home(target, host), role="programs")
 
 
 def plan_spelling(host: Host, rows: Iterable[Mount]) -> Iterable[Mount]:

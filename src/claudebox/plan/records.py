@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
 
-    from claudebox.host.records import Identity, StubKind
+    from claudebox.host.records import Identity, KeptOut, StubKind
     from claudebox.network.records import Broker, Link
     from claudebox.settings.records import Policy, SecretRequest, UndoRequest
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     # What a row is there for; `reason` says it in words, and nothing tests those.
     Role = Literal[
         "system", "project", "protected", "pin", "asked", "client", "state", "toolchain", "masked", "git", "scratch",
-        "device",
+        "device", "programs",
     ]  # fmt: skip
 
 
@@ -196,7 +196,7 @@ class Plan(Value):
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what is worth a line and no warning
     withheld: tuple[str, ...] = ()
-    path_outside: tuple[str, ...] = ()  # directories of the host's PATH whose programs are not inside
+    path_outside: tuple[KeptOut, ...] = ()  # programs of the host's PATH that are not inside
     exposed: tuple[str, ...] = ()  # files of the project that hold secrets, with lines
     inherited: tuple[tuple[str, str], ...] = ()  # what comes along with settings of the host's client: kind and name
     login: str = ""  # how to log in, where nobody is

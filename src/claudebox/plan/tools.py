@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 
+from claudebox.base.console import list_some
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import plan as git_plan
 from claudebox.plan import environment as plan_environment
 from claudebox.plan import mount_checks
-from claudebox.plan import storage as plan_storage
 from claudebox.plan.records import PACKAGES, Extras, Fetched, Mount, Variable, join_extras
 from claudebox.tables import tools as tables_tools
 from claudebox.tables.inside import CLIENT_DIRECTORY
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.host.records import Host
-    from claudebox.host.tools import Browsers, Devices, Found, Node
+    from claudebox.host.tools import Browsers, Devices, Node
     from claudebox.settings.records import Policy
 
 
@@ -31,7 +31,7 @@ _NAMED = 6  # places of a toolchain that a warning names
 
 def plan_tools(policy: Policy, host: Host) -> Extras:
     """Return all that was asked for; the programs of what comes first are found first."""
-    parts = [_plan_directories(policy, host), _plan_nix(policy, host)]
+    parts = [_plan_directories(host), _plan_nix(policy, host)]
     if host.tools.devices is not None:
         parts.append(plan_devices(policy, host, host.tools.devices))
     parts += [_plan_toolchains(policy, host), _plan_state(policy, host), _plan_credential(policy, host)]
@@ -50,64 +50,28 @@ def _path(host: Host, extras: Extras) -> Iterator[Variable]:
         yield Variable("PATH", value, "claudebox", reason, fetched=fetched)
 
 
-def _plan_directories(policy: Policy, host: Host) -> Extras:
+def _plan_directories(host: Host) -> Extras:
     """Put directories of programs on PATH, by the names that they have inside."""
-    path, warnings = [], []
-    shown = [request.source for request in policy.mounts]
-    for row in host.tools.program_directories:
-        fact = host.mounted.sources[row.source]
-        path.append((fact.real if mount_checks.is_visible(fact, host) else fact.path) + row.below)
-        strays = [stray for stray in row.strays if not any(mount_checks.covers(place, stray) for place in shown)]
-        if strays:
-            origin = policy.mounts[shown.index(row.source)].origin
-            warnings.append(
-                f"{origin} {row.source}: programs there are links to {', '.join(strays[:3])}, which is not inside"
-            )
-    return Extras(path=tuple(path), warnings=tuple(warnings))
+    rows = ((host.mounted.sources[row.source], row.below) for row in host.tools.program_directories)
+    return Extras(
+        path=tuple((fact.real if mount_checks.is_visible(fact, host) else fact.path) + below for fact, below in rows)
+    )
 
 
 def _plan_toolchains(policy: Policy, host: Host) -> Extras:
-    found = host.tools.toolchains
-    if found is None:
-        return Extras()
-    variables = [
-        Variable(name, f"{host.home}/{place}", "claudebox", f"toolchain {request.name}")
-        for request in policy.toolchains
-        for name, place in TOOLCHAINS[request.name].variables
-    ]
-    caches = plan_storage.caches_inside(policy, host) or f"{host.home}/.cache"
-    variables += [
-        Variable(name, f"{caches}/{place}", "claudebox", "where this program keeps its cache")
-        for request in policy.toolchains
-        for name, place in TOOLCHAINS[request.name].caches
-    ]
-    present = {dest for _, dest, _ in found.programs}
-    warnings = []
+    """Refuse what was asked for and cannot be shown, and name what this home does not have."""
+    kept_out = {row.path: row.why for row in host.tools.programs.kept_out} if host.tools.programs is not None else {}
+    found, warnings = dict(host.tools.toolchains), []
     for request in policy.toolchains:
-        places = TOOLCHAINS[request.name].programs
-        if present.isdisjoint(f"{host.home}/{place}" for place in places):
-            named = ", ".join(f"~/{place}" for place in places[:_NAMED]) + (", ..." if len(places) > _NAMED else "")
+        for place in found[request.name]:
+            if place in kept_out:
+                raise ClaudeboxError(f"`{request.origin}` {request.name}: `{place}` stays outside: {kept_out[place]}")
+        if not found[request.name]:
+            named = list_some([f"~/{place}" for place in TOOLCHAINS[request.name]], _NAMED)
             warnings.append(
                 f"{request.origin}: nothing of toolchain {request.name} is in your home (looked for {named})"
             )
-    return Extras(tuple(_toolchain_mounts(host, found)), tuple(variables), (), tuple(warnings), found.path)
-
-
-def _toolchain_mounts(host: Host, found: Found) -> Iterator[Mount]:
-    for name, dest, fact in found.programs:
-        hidden = mount_checks.hidden_by(fact, host)
-        if hidden is not None:
-            raise ClaudeboxError(f"toolchain `{name}`: `{dest}` would expose `{hidden.fact.path}` ({hidden.why})")
-        if fact.identity in host.places.home.lineage:
-            raise ClaudeboxError(f"toolchain `{name}`: `{dest}` leads to your home")
-        if not mount_checks.covers(host.workdir.real, dest):  # a project that is a toolchain is visible already
-            yield Mount(
-                dest, "ro-bind", f"programs of toolchain {name}", fact.real, pinned=fact.identity, role="toolchain"
-            )
-    for path in found.without:
-        yield Mount(path, "empty", "nothing that programs need", role="toolchain")
-    for link, target in found.links:
-        yield Mount(link, "symlink", "leads to a program of a toolchain", target, role="toolchain")
+    return Extras(warnings=tuple(warnings))
 
 
 def _plan_state(policy: Policy, host: Host) -> Extras:

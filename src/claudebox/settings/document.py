@@ -309,6 +309,8 @@ class _Check:
             self._add(row, value, line)
 
     def _take_list(self, row: Setting, value: Any, line: int) -> None:
+        if value in row.alone:
+            value = [value]
         if not isinstance(value, list):
             self._mistyped(row, value, line)
             return

@@ -97,11 +97,18 @@ def protected(given: SettingValue) -> NameRequest:
     return _request(given)
 
 
+AUTO, NONE = "auto", "none"  # of toolchains: the programs of the host's PATH, or none at all
+
+
 def toolchain(given: SettingValue) -> NameRequest:
+    if given.value in (AUTO, NONE):
+        if given.untrusted:
+            raise refusal(given, "only you can decide about your PATH", "name toolchains instead")
+        return _request(given)
     from claudebox.tables.tools import TOOLCHAINS
 
     if given.value not in TOOLCHAINS:
-        known = ", ".join(f"`{name}`" for name in TOOLCHAINS)
+        known = ", ".join(f"`{name}`" for name in (AUTO, NONE, *TOOLCHAINS))
         raise refusal(given, f"there is no toolchain `{given.value}`", f"there are {known}")
     return _request(given)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from claudebox import build_paths
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.network.tiers import TIERS
 from claudebox.settings import parsers
+from claudebox.settings.parsers import AUTO, NONE
 from claudebox.settings.records import Constant, LimitRequest, NameRequest, Policy, UndoRequest
 from claudebox.settings.table import SETTINGS
 from claudebox.tables.inside import RESERVED_PORTS
@@ -38,6 +40,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
     network, asked = settings.one("network"), _read_fields(settings)
     limits, undo, budget = (_record(asked, name) for name in ("limits", "undo", "budget"))
     mounts = (parsers.resolve(request, home, workdir) for request in asked.pop("mounts", ()))
+    shows_path, toolchains = _decide_toolchains(asked.pop("toolchains", ()))
     policy = Policy(
         program=program,
         agent=settings.agent,
@@ -48,6 +51,8 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         nix_origin=settings.one("nix").origin,
         domains=_domains(settings, network),
         mounts=_distinct(mounts),
+        hides_path=not shows_path,
+        toolchains=toolchains,
         budget=(budget.get("dollars", 0), budget.get("tokens", 0)),
         refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
         limits=LimitRequest(**limits) if limits else None,
@@ -72,6 +77,23 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
             secrets=settings_secrets.decide_secrets(settings, network, policy.names, policy.constants)
         )
     return policy
+
+
+def _decide_toolchains(requests: Iterable[NameRequest]) -> tuple[bool, tuple[NameRequest, ...]]:
+    """Return whether the host's PATH is shown, and toolchains by name; what a project adds takes nothing away.
+
+    The package for Nix has a PATH of its own, and shows another by choice only.
+    """
+    shows_path, untouched = not build_paths.STORE_PATH, True
+    named: list[NameRequest] = []
+    for request in requests:
+        if request.name in (AUTO, NONE) or (untouched and not request.untrusted):
+            shows_path = request.name == AUTO
+            named = named if shows_path else [row for row in named if row.untrusted]
+        untouched = untouched and request.untrusted
+        if request.name not in (AUTO, NONE):
+            named.append(request)
+    return shows_path, tuple(named)
 
 
 def _read_fields(settings: Settings) -> dict[str, Any]:

@@ -45,6 +45,7 @@ class Setting(Value):
     help: str
     metavar: str = ""
     choices: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()  # values of a list that a file may write without brackets: the default, the narrowest
     default: str = ""
     example: str = ""  # in the file of `init`, for a text without a default
     former: tuple[tuple[str, str], ...] = ()  # choices of earlier versions, and what replaces them
@@ -206,6 +207,7 @@ class Policy(Value):
     submounts: Literal["show", "mask"] = "show"
     constants: tuple[Constant, ...] = ()
     toolchains: tuple[NameRequest, ...] = ()
+    hides_path: bool = False  # the programs of the host's PATH stay out
     packages: tuple[NameRequest, ...] = ()
     credential: GitCredential | None = None
     secrets: tuple[SecretRequest, ...] = ()

@@ -149,10 +149,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "toolchain", ("--toolchain",), "list", "What enters",
-        "show programs from your home, read-only and without the credentials beside them: a language (`rust`, "
-        "`node`, `python`, `go`, `java`, `ruby`, `deno`, `bun`) or a manager (`conda`, `pnpm`, `uv`, "
-        "`mise`, `asdf`, `nvm`, `pyenv`, `rbenv`, `sdkman`, `ghcup`); repeatable",
-        metavar="NAME", in_files="project", name="toolchains", field="toolchains", parse=parsers.toolchain,
+        "show programs of yours, read-only and without the credentials beside them: those of your PATH (`auto`, the "
+        "default), none (`none`), or a language (`rust`, `node`, `python`, `go`, `java`, `ruby`, `deno`, `bun`) or a "
+        "manager (`conda`, `pnpm`, `uv`, `mise`, `asdf`, `nvm`, `pyenv`, `rbenv`, `sdkman`, `ghcup`); repeatable",
+        metavar="NAME", in_files="project", alone=("auto", "none"), name="toolchains", field="toolchains",
+        parse=parsers.toolchain,
     ),
     Setting(
         "package", ("--package",), "list", "What enters", "add this package of nixpkgs; needs Nix; repeatable",

@@ -94,7 +94,8 @@ def changes(before: Settings, after: Settings) -> Iterator[Change]:
             known = [(given.value, given.fields) for given in old]
             for given in new:
                 if (given.value, given.fields) not in known:
-                    yield Change(row.key, f"{row.file_key}: + {_describe(given)}", row.effect == "widens")
+                    widens = row.effect == "widens" and given.value not in row.alone[1:]
+                    yield Change(row.key, f"{row.file_key}: + {_describe(given)}", widens)
         elif _single(row, old) != _single(row, new):
             text = f"{row.file_key}: {_single(row, old)} -> {_single(row, new)}"
             yield Change(row.key, text, _widens(row, old, new))

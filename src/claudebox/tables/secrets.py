@@ -69,6 +69,65 @@ def value_looks_secret(value: str) -> bool:
     return value.startswith(_VALUE_PREFIXES) or "PRIVATE KEY-----" in value or _has_password(value)
 
 
+_LITERAL_LEAST, _RANDOM_LEAST = 6, 12  # characters of a value in a script
+_SURE = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "CREDENTIAL", "API_KEY", "APIKEY", "ACCESS_KEY")
+_NAME_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+_NOT_LITERAL = frozenset("$`()[]{}<> ")
+
+
+def text_holds_secret(text: str) -> bool:
+    """Return whether a script seems to hold a secret: a known kind of token, or a value under a telling name."""
+    if "PRIVATE KEY-----" in text:
+        return True
+    upper = text.upper()
+    if not any(part in upper for part in (*_NAME_PARTS, "BEARER ", "://")) and not any(
+        prefix in text for prefix in _VALUE_PREFIXES
+    ):
+        return False
+    for line in text.splitlines():
+        words = line.translate(_SEPARATORS).split()
+        if any(len(word) > _RANDOM_LEAST and value_looks_secret(word) and _is_random(word) for word in words):
+            return True
+        if "://" in line and any(_has_password(word) and not _NOT_LITERAL & set(word) for word in words):
+            return True
+        if _assigns_secret(line):
+            return True
+        _, bearer, rest = line.partition("Bearer ")
+        token = rest.partition('"')[0].partition("'")[0].strip() if bearer else ""
+        if len(token) > _RANDOM_LEAST and not _NOT_LITERAL & set(token) and _is_random(token):
+            return True
+    return False
+
+
+_SEPARATORS = {ord(char): " " for char in "\"'`,;=()<>|&"}
+
+
+def _assigns_secret(line: str) -> bool:
+    for mark in ("=", ":"):
+        left, found, right = line.partition(mark)
+        words = left.partition(":")[0].split()  # without the type, as Python has it
+        name = words[-1].strip("\"'") if words else ""
+        if not found or not name or not _NAME_CHARS.issuperset(name) or not name_looks_secret(name.replace("-", "_")):
+            continue
+        value = right.strip().partition(" #")[0].rstrip(",; ")
+        quoted = value[:1] in ("'", '"')
+        literal = value[1:].partition(value[0])[0] if quoted else value.partition(" ")[0]
+        if (_NOT_LITERAL - {" "} if quoted else _NOT_LITERAL) & set(literal) or literal.startswith(
+            ("/", "~", ".", "-", "http")
+        ):
+            continue
+        is_sure = any(part in name.upper().replace("-", "_") for part in _SURE)
+        if len(literal) >= _LITERAL_LEAST and is_sure and (quoted or mark == "=") and not literal.isdigit():
+            return True
+        if len(literal) >= _RANDOM_LEAST and _is_random(literal):
+            return True
+    return False
+
+
+def _is_random(value: str) -> bool:
+    return any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
+
+
 def names_place(addresses: str) -> bool:
     """Return whether addresses say where and nothing else: no login, no query, no path that may hold a token."""
     for address in addresses.replace(",", " ").replace("|", " ").split():

@@ -1,114 +1,106 @@
-"""Programs of languages that people keep in their home, and of what manages them: which directories hold only them.
-
-Beside most of these lie credentials (`~/.cargo/credentials.toml`, `~/.gem/credentials`, `~/.config/mise`), so each row
-names the directories of programs and never the directory around them. What a tool wants to write (registries,
-compiled packages) gets a private directory of the project instead.
-"""
+"""What installations of programs look like, where languages keep theirs, and which device nodes may be shown."""
 
 from __future__ import annotations
 
 from claudebox.base.records import Value
 
+# An installation is a directory with programs in one of these, and beside it what they load.
+PROGRAM_DIRECTORIES = frozenset(("bin", "sbin", "shims", "condabin"))
+MANAGED = frozenset(("versions", "installs"))  # a manager of versions keeps its installations beside its `shims`
+LIBRARIES = MANAGED | frozenset((
+    "lib", "lib64", "libexec", "pyvenv.cfg", "conda-meta", "jmods", "Cellar", "cabal-hash.txt",
+))  # fmt: skip
+# Where one of these lies, a program made the installation: its scripts are not the user's own.
+CERTAIN = MANAGED | frozenset((
+    "include", "libexec", "pyvenv.cfg", "conda-meta", "jmods", "Cellar", "release", "VERSION",
+))  # fmt: skip
+# The parts of an installation. Whatever else lies there stays out: settings, credentials, caches, work.
+PARTS = PROGRAM_DIRECTORIES | LIBRARIES | frozenset((
+    "include", "share", "man", "doc", "docs", "etc", "ssl", "info", "lib32", "libx32", "plugins", "completions",
+    "version", "VERSION", "LICENSE", "LICENSE.txt", "LICENSE.md", "README", "README.md", "README.txt", "NOTICE",
+    "CHANGELOG.md", "CHANGES", "NEWS", "AUTHORS", "BUILD",
+    "compiler_compat", "envs", "shell",  # conda
+    "src", "pkg", "api", "misc", "go.env", "go",  # go
+    "conf", "legal", "release", "boot", "init.d", "jre", "demo",  # java
+    "opt", "Homebrew",  # Homebrew
+    "sdk", "shared", "host", "packs", "templates",  # .NET
+    "erts", "releases",  # Erlang
+    "pipx_metadata.json", "uv-receipt.toml", ".gitignore", "CACHEDIR.TAG", ".lock",  # environments of Python
+))  # fmt: skip
+# Directories that hold installations and nothing else: one mount shows them all.
+COLLECTIONS: tuple[str, ...] = ("/pipx/venvs", "/uv/tools", "/uv/python")
+SHARED_PARTS = frozenset(("lib", "lib64"))  # of a directory that much else shares, such as ~/.local
+# Variables that tell programs where an installation is; they enter if they name one that is shown.
+LOCATING: tuple[str, ...] = (
+    "ASDF_DATA_DIR", "ASDF_DIR", "CONDA_DEFAULT_ENV", "CONDA_PREFIX", "DOTNET_ROOT", "GOROOT", "HOMEBREW_PREFIX",
+    "JAVA_HOME", "MISE_DATA_DIR", "NODENV_ROOT", "PYENV_ROOT", "RBENV_ROOT", "RUSTUP_HOME", "UV_PYTHON_INSTALL_DIR",
+    "VIRTUAL_ENV", "VOLTA_HOME",
+)  # fmt: skip
 
-class Toolchain(Value):
-    """One language: everything is relative to the home."""
 
-    programs: tuple[str, ...]  # shown read-only, if they exist
-    path: tuple[str, ...]  # directories of PATH; the last star stands for versions, of which one is chosen
+class Starter(Value):
+    """A program that starts others which no link leads to, or that has a cache of its own."""
+
+    root: str = ""  # in the home, unless the variable names another
+    variable: str = ""
+    parts: tuple[str, ...] = ()  # of the root; an empty one is the root itself
+    files: tuple[str, ...] = ()  # in the home: which versions the user has chosen
     caches: tuple[tuple[str, str], ...] = ()  # variable, name of the private directory that it gets
-    variables: tuple[tuple[str, str], ...] = ()  # variable, value
-    without: tuple[str, ...] = ()  # in what is shown, an empty directory instead of this one
 
 
-_PYENV = (".pyenv/bin", ".pyenv/libexec", ".pyenv/shims", ".pyenv/versions", ".pyenv/version")
-_RBENV = (".rbenv/bin", ".rbenv/libexec", ".rbenv/shims", ".rbenv/versions", ".rbenv/version")
+# By the name of the program on PATH. Their settings stay out, since tokens may stand there.
+STARTERS: dict[str, Starter] = {
+    "rustup": Starter(".rustup", "RUSTUP_HOME", ("toolchains", "settings.toml")),
+    "volta-shim": Starter(".volta", "VOLTA_HOME", ("tools", "layout.v4")),
+    "uv": Starter(".local/share/uv/python", "UV_PYTHON_INSTALL_DIR", ("",)),
+    "asdf": Starter(".asdf", "ASDF_DATA_DIR", ("installs", "plugins"), (".tool-versions",)),
+    "mise": Starter(".local/share/mise", "MISE_DATA_DIR", ("installs", "plugins")),
+    "pnpm": Starter(".local/share/pnpm", "PNPM_HOME", ("global", "nodejs"), caches=(
+        ("npm_config_store_dir", "pnpm-store"),)),
+    "go": Starter(caches=(("GOPATH", "go"),)),
+    "bun": Starter(caches=(("BUN_INSTALL_CACHE_DIR", "bun"),)),
+    "bundle": Starter(caches=(("BUNDLE_USER_HOME", "bundle"),)),
+    "gem": Starter(caches=(("GEM_SPEC_CACHE", "gem"),)),
+    "conda": Starter(caches=(("CONDA_PKGS_DIRS", "conda"),)),
+    "cabal": Starter(caches=(("CABAL_DIR", "cabal"),)),
+    "stack": Starter(caches=(("STACK_ROOT", "stack"),)),
+}  # fmt: skip
+
+
+_MISE, _ASDF = ".local/share/mise/installs", ".asdf/installs"
 _CONDA = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba")
-_CONDA_PARTS = ("bin", "condabin", "conda-meta", "envs", "etc", "include", "lib", "libexec", "share", "shell", "ssl")
 
-# mise and asdf keep every language under one roof, by names of their own.
-TOOLCHAINS: dict[str, Toolchain] = {
-    "rust": Toolchain(
-        # The programs in ~/.cargo/bin are mostly one, rustup's, which looks for the real ones in ~/.rustup.
-        (".cargo/bin", ".rustup/toolchains", ".rustup/settings.toml", ".local/share/mise/installs/rust",
-         ".asdf/installs/rust"),
-        (".cargo/bin", ".local/share/mise/installs/rust/*/bin", ".asdf/installs/rust/*/bin"),
-        (("CARGO_HOME", "cargo"),),  # registry, git checkouts, `cargo install`
-        (("RUSTUP_HOME", ".rustup"),),
+# Directories for PATH by the name of a language or a manager, relative to the home. A star stands for versions, of
+# which one is chosen: that of the host's PATH, or else the newest; a star before it stands for every tool.
+TOOLCHAINS: dict[str, tuple[str, ...]] = {
+    "rust": (".cargo/bin", f"{_MISE}/rust/*/bin", f"{_ASDF}/rust/*/bin"),
+    "node": (
+        ".nvm/versions/node/*/bin", ".local/share/fnm/node-versions/*/installation/bin", ".volta/bin",
+        ".npm-global/bin", f"{_MISE}/node/*/bin", f"{_ASDF}/nodejs/*/bin",
     ),
-    "node": Toolchain(
-        (".nvm/versions", ".local/share/fnm/node-versions", ".volta/bin", ".volta/tools", ".npm-global/bin",
-         ".npm-global/lib", ".local/share/mise/installs/node", ".local/share/mise/installs/npm",
-         ".asdf/installs/nodejs"),
-        (".nvm/versions/node/*/bin", ".local/share/fnm/node-versions/*/installation/bin", ".volta/bin",
-         ".npm-global/bin", ".local/share/mise/installs/node/*/bin", ".asdf/installs/nodejs/*/bin"),
-        (("npm_config_cache", "npm"), ("YARN_CACHE_FOLDER", "yarn"), ("COREPACK_HOME", "corepack")),
+    "python": (
+        ".pyenv/shims", ".pyenv/bin", ".local/share/uv/python/*/bin", f"{_MISE}/python/*/bin",
+        f"{_ASDF}/python/*/bin", ".local/bin",
     ),
-    "python": Toolchain(
-        (*_PYENV, ".local/share/uv/python", ".local/share/uv/tools",
-         ".local/share/pipx/venvs", ".local/bin/uv", ".local/bin/uvx", ".local/bin/pipx",
-         ".local/share/mise/installs/python", ".asdf/installs/python"),
-        (".pyenv/shims", ".pyenv/bin", ".local/share/uv/python/*/bin", ".local/share/mise/installs/python/*/bin",
-         ".asdf/installs/python/*/bin", ".local/bin"),
-        (("PIP_CACHE_DIR", "pip"), ("UV_CACHE_DIR", "uv")),
-        (("PYENV_ROOT", ".pyenv"),),
+    "go": (".local/go/bin", "sdk/*/bin", "go/bin", f"{_MISE}/go/*/bin", f"{_ASDF}/golang/*/go/bin"),
+    "java": (
+        ".sdkman/candidates/java/current/bin", ".sdkman/candidates/maven/current/bin",
+        ".sdkman/candidates/gradle/current/bin", ".sdkman/candidates/kotlin/current/bin", f"{_MISE}/java/*/bin",
+        f"{_ASDF}/java/*/bin",
     ),
-    "go": Toolchain(
-        # ~/go also holds sources and modules of everything else that was ever built.
-        ("go/bin", "sdk", ".local/go", ".local/share/mise/installs/go", ".asdf/installs/golang"),
-        (".local/go/bin", "sdk/*/bin", "go/bin", ".local/share/mise/installs/go/*/bin",
-         ".asdf/installs/golang/*/go/bin"),
-        (("GOPATH", "go"), ("GOCACHE", "go-build")),
-    ),
-    "java": Toolchain(
-        # ~/.m2 and ~/.gradle hold passwords of repositories: only private ones exist inside.
-        (".sdkman/candidates", ".local/share/mise/installs/java", ".asdf/installs/java"),
-        (".sdkman/candidates/java/current/bin", ".sdkman/candidates/maven/current/bin",
-         ".sdkman/candidates/gradle/current/bin", ".sdkman/candidates/kotlin/current/bin",
-         ".local/share/mise/installs/java/*/bin", ".asdf/installs/java/*/bin"),
-        (("GRADLE_USER_HOME", "gradle"),),
-    ),
-    "ruby": Toolchain(
-        (*_RBENV, ".local/share/mise/installs/ruby", ".asdf/installs/ruby"),
-        (".rbenv/shims", ".rbenv/bin", ".local/share/mise/installs/ruby/*/bin", ".asdf/installs/ruby/*/bin"),
-        (("GEM_SPEC_CACHE", "gem"), ("BUNDLE_USER_HOME", "bundle")),
-        (("RBENV_ROOT", ".rbenv"),),
-    ),
-    "deno": Toolchain((".deno/bin", ".local/share/mise/installs/deno"), (".deno/bin",
-        ".local/share/mise/installs/deno/*/bin"), (("DENO_DIR", "deno"),)),
-    "bun": Toolchain((".bun/bin", ".local/share/mise/installs/bun"), (".bun/bin",
-        ".local/share/mise/installs/bun/*/bin"), (("BUN_INSTALL_CACHE_DIR", "bun"),)),
-    # What manages versions, by its own name.
-    "nvm": Toolchain((".nvm/versions", ".nvm/alias", ".nvm/nvm.sh", ".nvm/nvm-exec"), (".nvm/versions/node/*/bin",),
-        (("npm_config_cache", "npm"),), (("NVM_DIR", ".nvm"),)),
-    "pyenv": Toolchain(_PYENV, (".pyenv/shims", ".pyenv/bin"), (("PIP_CACHE_DIR", "pip"),),
-        (("PYENV_ROOT", ".pyenv"),)),
-    "rbenv": Toolchain(_RBENV, (".rbenv/shims", ".rbenv/bin"), (("BUNDLE_USER_HOME", "bundle"),),
-        (("RBENV_ROOT", ".rbenv"),)),
-    "uv": Toolchain((".local/bin/uv", ".local/bin/uvx", ".local/share/uv/python", ".local/share/uv/tools"),
-        (".local/share/uv/python/*/bin", ".local/bin"), (("UV_CACHE_DIR", "uv"),)),
-    # A prefix of conda also has its cache of packages (`pkgs`) with the addresses that they came from, and `.condarc`;
-    # both may hold tokens of channels.
-    "conda": Toolchain(
-        (*(f"{prefix}/{part}" for prefix in _CONDA for part in _CONDA_PARTS), ".conda/envs"),
-        tuple(f"{prefix}/{part}" for prefix in _CONDA for part in ("condabin", "bin")),
-        (("CONDA_PKGS_DIRS", "conda"), ("PIP_CACHE_DIR", "pip")),
-    ),
-    # The programs of packages that are installed globally lie in PNPM_HOME itself. Its store has every package of every
-    # project, so only what programs are made of is shown.
-    "pnpm": Toolchain((".local/share/pnpm",), (".local/share/pnpm/bin", ".local/share/pnpm"),
-        (("npm_config_store_dir", "pnpm-store"),), without=(".local/share/pnpm/store",)),
-    # Settings of mise may hold variables with secrets, and stay out: of each tool the newest version is on PATH, or the
-    # one that the user's own PATH has chosen.
-    "mise": Toolchain((".local/bin/mise", ".local/share/mise/installs", ".local/share/mise/plugins"),
-        (".local/share/mise/installs/*/*/bin", ".local/bin")),
-    "asdf": Toolchain((".asdf/bin", ".asdf/lib", ".asdf/libexec", ".asdf/shims", ".asdf/installs", ".asdf/plugins",
-                       ".asdf/asdf.sh", ".tool-versions", ".local/bin/asdf"),
-        (".asdf/shims", ".asdf/bin", ".local/bin", ".asdf/installs/*/*/bin")),
-    "sdkman": Toolchain((".sdkman/candidates", ".sdkman/libexec"), (".sdkman/candidates/*/*/bin",),
-        (("GRADLE_USER_HOME", "gradle"),), (("SDKMAN_CANDIDATES_DIR", ".sdkman/candidates"),)),
-    # ~/.cabal/config holds the password for Hackage.
-    "ghcup": Toolchain((".ghcup/bin", ".ghcup/ghc", ".ghcup/hls", ".ghcup/share", ".cabal/bin"),
-        (".ghcup/bin", ".cabal/bin"), (("CABAL_DIR", "cabal"), ("STACK_ROOT", "stack"))),
+    "ruby": (".rbenv/shims", ".rbenv/bin", f"{_MISE}/ruby/*/bin", f"{_ASDF}/ruby/*/bin"),
+    "deno": (".deno/bin", f"{_MISE}/deno/*/bin"),
+    "bun": (".bun/bin", f"{_MISE}/bun/*/bin"),
+    "nvm": (".nvm/versions/node/*/bin",),
+    "pyenv": (".pyenv/shims", ".pyenv/bin"),
+    "rbenv": (".rbenv/shims", ".rbenv/bin"),
+    "uv": (".local/share/uv/python/*/bin", ".local/bin"),
+    "conda": tuple(f"{prefix}/{part}" for prefix in _CONDA for part in ("condabin", "bin")),
+    "pnpm": (".local/share/pnpm/bin", ".local/share/pnpm"),
+    "mise": (f"{_MISE}/*/*/bin", ".local/bin"),
+    "asdf": (".asdf/shims", ".asdf/bin", ".local/bin", f"{_ASDF}/*/*/bin"),
+    "sdkman": (".sdkman/candidates/*/*/bin",),
+    "ghcup": (".ghcup/bin", ".cabal/bin"),
 }  # fmt: skip
 
 
