@@ -112,6 +112,11 @@ class Tmux:
         if self.program:
             self._run("kill-session", "-t", f"={identifier}")
 
+    def end(self) -> None:
+        """End the server, with the last screens of sessions that have ended."""
+        if self.program and os.path.lexists(f"{self.directory}/tmux"):
+            self._run("kill-server")
+
     def panes(self) -> dict[str, Pane]:
         """Return all sessions by id."""
         if not self.program or not os.path.lexists(f"{self.directory}/tmux"):

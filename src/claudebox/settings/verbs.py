@@ -192,6 +192,8 @@ VERBS: tuple[Verb, ...] = (
         "commands.demo.run", (_YES, _ROWS["network"]), "FLAGS stand after `--`: more flags for the session.",
         in_project=False,
     ),
+    Verb("uninstall", "", "Set up", "show what claudebox has left on this machine, ask, and remove it",
+         "commands.uninstall", (_YES,), in_project=False, examines="fully"),
     Verb("help", "[VERB|schema] [task]", "Set up", "print the help of claudebox or of a verb, or the JSON Schema of "
          "settings or task files", "commands.usage", in_project=False),
 )  # fmt: skip
