@@ -66,7 +66,8 @@ def man_page() -> str:
     lines.append(".SH ENVIRONMENT")
     for row in (row for row in SETTINGS if row.variable):
         several = ", several separated by commas" if row.grows else ""
-        lines += [".TP", f"\\fB{row.variable}\\fR", _roff(f"As {row.flags[-1]}{several}.")]
+        name = row.flags[-1] if row.flags else row.file_key
+        lines += [".TP", f"\\fB{row.variable}\\fR", _roff(f"As {name}{several}.")]
     lines += [".TP", "\\fBNO_COLOR\\fR", "No colours."]
     lines.append(".SH EXIT STATUS")
     for status, meaning in STATUSES:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from claudebox.agent import kinds
 from claudebox.network.tiers import TIERS
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ LAYERS = (
 )  # fmt: skip
 FEATURES = ("agent", "broker", "git", "network", "nix", "undo")
 ROOMS = {"facts": "host", "config": "host", "plan": "plan", "records": "host"}
-TABLES = ("agent.claude", "agent.record", "network.tiers")  # data of a feature, which every layer may read
+# Data of a feature, which every layer may read: the rows of agents, and of tiers.
+TABLES = (*(f"agent.{name}" for name in ("kinds", "record", *kinds.NAMES)), "network.tiers")
 # Where the core meets the features: what they found, what they planned, what of theirs runs beside a sandbox.
 MEETINGS = ("host.gather", "plan.compose", "run.sidecars", "run.launch", "session")
 # Functions of `os` that compute and do not look.
@@ -170,8 +172,7 @@ def upwards(name: str) -> set[str]:
 def test_no_module_but_its_own_names_the_agent():
     named = {name for name in MODULES if not name.startswith("agent.") and "agent.claude" in own_imports(name)}
 
-    # The row that a launch begins with, and the hint of the client that the terminal erases.
-    assert named == {"settings.layers", "settings.records", "run.pty"}
+    assert named == {"broker.credentials"}  # whose logins are those of Claude Code
 
 
 @of_each(sorted(MODULES))

@@ -12,6 +12,7 @@ from claudebox.agent.facts import Client
 from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
 from claudebox.plan import audit, compose
+from claudebox.plan.records import Variable
 from claudebox.settings.records import Policy
 
 
@@ -68,7 +69,7 @@ def test_a_sandbox_without_a_client_has_no_program_of_it():
 
 
 def variables(**changes):
-    return {row.name: row for row in agent_plan.plan_variables(hosts.debian(**changes), "")}
+    return {row.name: row for row in agent_plan.plan_variables(Policy("client"), hosts.debian(**changes), "")}
 
 
 def test_the_client_is_told_that_it_is_in_a_sandbox_only_where_it_refuses_otherwise():
@@ -87,20 +88,30 @@ def test_the_key_enters_if_it_is_set_and_counts_as_a_secret():
 def test_the_clients_questions_are_answered_and_its_own_state_is_kept():
     # proves INST-02
     before = {"numStartups": 7, "projects": {"/other": {"x": 1}, "/p": {"y": 2}}}
-    after = json.loads(base_state.answer_questions(json.dumps(before).encode(), "/p", "tail-of-the-key"))
+    after = json.loads(answered(json.dumps(before).encode(), "/p", "tail-of-the-key"))
 
     assert after["numStartups"] == 7
     assert after["hasCompletedOnboarding"] is True
     assert after["projects"] == {"/other": {"x": 1}, "/p": {"y": 2, "hasTrustDialogAccepted": True}}
     assert after["customApiKeyResponses"]["approved"] == ["tail-of-the-key"]
-    again = base_state.answer_questions(json.dumps(after).encode(), "/p", "tail-of-the-key")
+    again = answered(json.dumps(after).encode(), "/p", "tail-of-the-key")
     assert json.loads(again) == after
+
+
+def answered(content: bytes | None, workdir: str, key: str) -> bytes:
+    """Return `.claude.json` with the answers for a project and a key."""
+    host = hosts.debian()
+    host = host.replace(workdir=host.workdir.replace(real=workdir))
+    ((path, text, lock),) = agent_plan.find_seeds(
+        Policy("client"), host, [Variable("ANTHROPIC_API_KEY", key, "host", "the key")]
+    )
+    return base_state.answer_questions(content, base_state.Answer(path, "name", text, lock))
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}"])
 def test_a_first_start_has_nothing_to_keep(content):
     # proves INST-02
-    assert json.loads(base_state.answer_questions(content, "/p", "")) == {
+    assert json.loads(answered(content, "/p", "")) == {
         "hasCompletedOnboarding": True,
         "projects": {"/p": {"hasTrustDialogAccepted": True}},
     }
@@ -118,4 +129,4 @@ def test_a_first_start_has_nothing_to_keep(content):
 )  # fmt: skip
 def test_state_that_an_agent_has_damaged_is_an_error_and_not_a_crash(content):
     with pytest.raises(ClaudeboxError, match="is damaged"):
-        base_state.answer_questions(content, "/p", "key")
+        answered(content, "/p", "key")

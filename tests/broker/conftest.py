@@ -87,7 +87,7 @@ class Visit:
 
 
 @dataclass
-class Upstream:
+class Provider:
     """A server that does what its handler says, once per request."""
 
     port: int
@@ -114,14 +114,14 @@ def upstream(certificate):
     """Return a function that starts an upstream: `upstream(handler, secure=False)`."""
     with contextlib.ExitStack() as stack:
 
-        def start(handler: Callable[[Visit], object], *, secure: bool = False) -> Upstream:
+        def start(handler: Callable[[Visit], object], *, secure: bool = False) -> Provider:
             context = None
             if secure:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.load_cert_chain(*certificate)
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512))
             stack.callback(listener.shutdown, socket.SHUT_RDWR)  # or who waits for callers waits for ever
-            running = Upstream(listener.getsockname()[1], certificate[0] if secure else "")
+            running = Provider(listener.getsockname()[1], certificate[0] if secure else "")
 
             def serve(channel: socket.socket) -> None:
                 with contextlib.suppress(OSError, ValueError), channel:
@@ -172,7 +172,7 @@ def broker():
     """Return a function that starts a broker for an upstream and returns a function that connects to it."""
     with contextlib.ExitStack() as stack:
 
-        def start(served: Upstream | int, **changes: object) -> Callable[[], Caller]:
+        def start(served: Provider | int, **changes: object) -> Callable[[], Caller]:
             port, secret = (served, "") if isinstance(served, int) else (served.port, served.certificate)
             sidecar = stack.enter_context(running(port, secret, -1, **changes))
             path = sidecar.sockets["model_api"]

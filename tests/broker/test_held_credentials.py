@@ -8,6 +8,7 @@ from tests.support import hosts
 from claudebox.agent import facts as agent_facts
 from claudebox.agent.claude import CLAUDE, UPSTREAM
 from claudebox.agent.facts import Login
+from claudebox.agent.record import AgentKind
 from claudebox.base.errors import ClaudeboxError
 from claudebox.broker import plan as broker_plan
 from claudebox.network.records import Endpoint
@@ -77,7 +78,10 @@ def test_without_a_credential_or_a_wish_for_it_there_is_no_broker():
     assert made(environ={}).broker is None
     assert made(environ={}, login=Login("host", "/damaged")).broker is None
     assert made(Policy("client", auth="passthrough"), environ={"ANTHROPIC_API_KEY": KEY}).broker is None
-    assert made(Policy("client", auth="broker", command=("codex",)), environ={"ANTHROPIC_API_KEY": KEY}).broker is None
+    assert (
+        made(Policy("client", auth="broker", agent=AgentKind("codex")), environ={"ANTHROPIC_API_KEY": KEY}).broker
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -242,7 +246,7 @@ def test_a_login_is_read_for_what_it_says_of_itself(tmp_path, document, usable, 
     path = tmp_path / "login"
     path.write_text(json.dumps(document), encoding="ascii")
 
-    found = agent_facts.read_login(Login("host", str(path)))
+    found = agent_facts.read_login(UPSTREAM, Login("host", str(path)))
 
     assert (found.usable, dict(found.traits)) == (usable, traits)
     assert "accessToken" not in repr(found)

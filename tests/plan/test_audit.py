@@ -125,9 +125,9 @@ def test_news_are_what_the_user_decides_about():
 NAMES = (NameRequest("git-config", "--allow"),)
 # For each field of a policy a value that widens it, or what of it is no decision.
 WIDENED: dict[str, object] = {
-    "addresses": None, "agent": None, "allow": NAMES,
+    "addresses": None, "agent": None, "agent_named": None, "allow": NAMES,
     "allow_userns": True, "auth": "passthrough", "browser": "--set browser=true", "budget": None,
-    "cache_limit": None, "caches": "shared", "client": None, "command": ("codex",), "constants": None,
+    "cache_limit": None, "caches": "shared", "client": None, "constants": None,
     "credential": None, "devices": None, "devshell": "--set devshell=true", "domains": None,
     "filter_terminal": True, "git_import": "manual", "gpu": "--set gpu=true", "hides_path": True,
     "host_ports": None, "inherit": None,

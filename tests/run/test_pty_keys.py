@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from claudebox.agent.claude import CLAUDE
 from claudebox.run.pty import Keys, _erase_hint
 
 
@@ -43,5 +44,5 @@ def test_the_client_s_hint_how_to_resume_is_erased_whatever_title_it_sets_after_
     # proves SHOW-01
     hint = b"\x1b[2mResume this session with:\x1b[22m\r\n\x1b[2mclaude --resume 136a2d4b\x1b[22m\r\n\x1b[2m\x1b[22m"
 
-    assert _erase_hint(b"some output\r\n" + hint + title, 80) == b"\x1b[2A\x1b[J"
-    assert _erase_hint(hint + title + b"more output", 80) == b""
+    assert _erase_hint(b"some output\r\n" + hint + title, CLAUDE.resume_hint, 80) == b"\x1b[2A\x1b[J"
+    assert _erase_hint(hint + title + b"more output", CLAUDE.resume_hint, 80) == b""

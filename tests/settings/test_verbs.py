@@ -53,8 +53,8 @@ def test_every_verb_names_a_module_that_does_it(verb):
         (["--exec", "undo"], "", {"exec"}, ("undo",)),
         (["--shell", "undo"], "", {"shell"}, ("undo",)),
         # The name of an agent takes everything after it.
-        (["-y", "claude", "undo", "--undo", "-y", "--"], "", {"yes"}, ("undo", "--undo", "-y", "--")),
-        (["new", "x", "claude", "--from"], "new", {"new"}, ("--from",)),
+        (["-y", "claude", "undo", "--undo", "-y", "--"], "", {"yes", "agent"}, ("undo", "--undo", "-y", "--")),
+        (["new", "x", "claude", "--from"], "new", {"new", "agent"}, ("--from",)),
     ],
 )
 def test_a_verb_is_the_first_word_and_what_follows_is_its_own(argv, verb, given, words):

@@ -24,8 +24,8 @@ def elf(machine: int | None = None) -> bytes:
 class Tree:
     """A home, a directory of PATH and a project, to be filled with installations."""
 
-    def __init__(self, base) -> None:
-        self.base = base
+    def __init__(self, base, agent) -> None:
+        self.base, self.agent = base, agent
         self.home, self.bin, self.project = f"{base}/home", f"{base}/bin", f"{base}/project"
         for directory in (self.home, self.bin, self.project):
             os.mkdir(directory)
@@ -45,7 +45,7 @@ class Tree:
         return place
 
     def find(self, *path: str) -> agent_facts.Client:
-        return agent_facts.find_client(self.home, path or (self.bin,), self.project)
+        return agent_facts.find_client(self.agent, self.home, path or (self.bin,), self.project)
 
     def refused(self, *path: str) -> ClaudeboxError:
         with pytest.raises(ClaudeboxError) as caught:
@@ -57,6 +57,5 @@ class Tree:
 def tree(tmp_path, monkeypatch):
     """Return a tree in which only the test itself has installed a client."""
     in_homes = tuple(place for place in CLAUDE.places if place.startswith("~"))
-    monkeypatch.setattr(agent_facts, "CLAUDE", CLAUDE.replace(places=in_homes))
     monkeypatch.setattr(programs, "_TRUSTED", (f"{tmp_path}/system",))
-    return Tree(tmp_path)
+    return Tree(tmp_path, CLAUDE.replace(places=in_homes))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 from tests.support.hosts import HOME, PROJECT, fact
 
+from claudebox.agent import kinds
 from claudebox.agent.claude import CLAUDE
 from claudebox.settings.records import MountRequest
 from claudebox.settings.table import SETTINGS
@@ -65,7 +66,10 @@ requests = st.builds(
 )
 
 FLAGS = {flag: row for row in SETTINGS for flag in row.flags}
-OWN_WORDS = {"--", *FLAGS, *FORMER, *CLAUDE.background, CLAUDE.name, *(verb.word for verb in VERBS)}
+# Words that decide what the others mean.
+OWN_WORDS = {
+    "--", *FLAGS, *FORMER, *CLAUDE.background, *CLAUDE.subcommands, *kinds.NAMES, *(verb.word for verb in VERBS)
+}
 foreign_words = strings.filter(lambda word: word.partition("=")[0] not in OWN_WORDS)
 
 

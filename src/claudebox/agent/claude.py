@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from claudebox.agent.record import AgentKind, LoginFile, ModelService, Upstream
-from claudebox.tables.inside import CLIENT_DIRECTORY
+from claudebox.agent.record import AgentKind, LoginFile, ModelService, Seed, Upstream
 
 _READ_ONLY = ("the client inside is the host's own, read-only", "run it on the host: the next session has the new one")
 _REMOTE = (
@@ -91,7 +90,9 @@ UPSTREAM = ModelService(
 
 CLAUDE = AgentKind(
     name="claude",
+    title="Claude Code",
     install="npm install -g @anthropic-ai/claude-code",
+    package="@anthropic-ai/claude-code",
     places=(
         "~/.local/bin/claude",
         "~/.claude/local/claude",
@@ -107,7 +108,11 @@ CLAUDE = AgentKind(
     ),
     least=(2, 1, 113),  # the first that does not run on Node; older ones ignore the broker's socket, and ask questions
     tried=(2, 1, 325),  # that of requirements/client
-    program=f"{CLIENT_DIRECTORY}/claude",
+    native=(
+        "@anthropic-ai/claude-code-linux-{machine}/claude",
+        "@anthropic-ai/claude-code-linux-{machine}-musl/claude",
+    ),
+    interpreted=False,
     always=("--dangerously-skip-permissions",),  # the sandbox is the permission layer (UX-06)
     printing=frozenset(("-p", "--print")),
     subcommands=frozenset((
@@ -123,15 +128,35 @@ CLAUDE = AgentKind(
         "kill": (_BACKGROUND, "`claudebox stop`"),
     },
     background={"--bg": "--detach", "--background": "--detach", "--tmux": "--detach"},
+    own_search=frozenset(("doctor",)),  # or it advises to edit ~/.bashrc
     servers="mcp",
     server_lists=frozenset(
         ("add", "add-from-claude-desktop", "add-json", "get", "list", "remove", "reset-project-choices")
     ),
     servers_file="/run/claudebox/mcp.json",
+    task=("-p", "--output-format", "json"),
+    resume=("--resume", "{id}"),
     resume_hint=b"Resume this session with:",
     directory=".claude",
+    state=((".claude", "claude"),),
+    seeds=(
+        Seed(
+            ".claude/.claude.json",
+            """{"hasCompletedOnboarding": true, "projects": {"{workdir}": {"hasTrustDialogAccepted": true}},
+            "customApiKeyResponses": {"approved": ["{key}"]}}""",
+            lock=".claude.json.lock",
+        ),
+    ),
+    # The sandbox is what the first asks for; the second would need a login that stays outside.
+    answers=(
+        (
+            f"{_MANAGED}/managed-settings.d/claudebox.json",
+            '{"skipDangerousModePermissionPrompt": true, "disableRemoteControl": true}\n',
+        ),
+    ),
     login="/run/claudebox/login",  # around the store, because the client locks it from outside
-    transcripts="projects",
+    login_file=".credentials.json",
+    transcripts="claude/projects/*/*.jsonl",
     managed=_MANAGED,
     instructions=f"{_MANAGED}/CLAUDE.md",
     not_inherited=frozenset((
@@ -140,6 +165,15 @@ CLAUDE = AgentKind(
         "session-env", "sessions", "shell-snapshots", "shell_snapshots", "statsig", "stats-cache.json", "tasks",
         "telemetry", "todos", "usage-data",
     )),
+    env=(
+        ("CLAUDE_CONFIG_DIR", "{home}/.claude", "keeps all of the client's state in one directory"),
+        ("CLAUDE_SECURESTORAGE_CONFIG_DIR", "/run/claudebox/login/store", "keeps the login apart from the state"),
+        ("CLAUDE_CODE_DISABLE_AGENT_VIEW", "1", "sessions in the background are claudebox's: `--detach`"),
+        ("DISABLE_AUTOUPDATER", "1", "the client is read-only inside"),
+        ("DISABLE_INSTALLATION_CHECKS", "1", "the client is not where its installer put it"),
+    ),
+    env_of_root=(("IS_SANDBOX", "1", "the client refuses root outside of a sandbox"),),
+    keys=("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
     # Which model, how much, how long; none of them holds a secret.
     passed=(
         ("ANTHROPIC_MODEL", "the model", ""),

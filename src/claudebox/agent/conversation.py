@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from claudebox.agent.record import AgentKind
     from claudebox.base.state import Instance
 
 
@@ -41,10 +42,10 @@ class Conversation:
     unread: list[str] = field(default_factory=list)  # files, and why
 
 
-def find_conversations(instance: Instance, began: float, ended: float) -> Conversation:
+def find_conversations(agent: AgentKind, instance: Instance, began: float, ended: float) -> Conversation:
     """Return what all conversations of a project say about this time."""
     found = Conversation()
-    for path in list_conversations(instance, began - _SLACK)[-_MOST_FILES:]:
+    for path in list_conversations(agent, instance, began - _SLACK)[-_MOST_FILES:]:
         before = len(found.prompts), len(found.uses), found.said
         read_conversation(path, found, began - _SLACK, ended + _SLACK)
         if (len(found.prompts), len(found.uses), found.said) != before:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from claudebox import build_paths
-from claudebox.agent.claude import CLAUDE, UPSTREAM
 from claudebox.base import syscalls
 from claudebox.base.errors import NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
 from claudebox.base.files import Closing, list_names, parse_object, read_small, real_path
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any, Literal
 
+    from claudebox.agent.record import AgentKind, ModelService
     from claudebox.base.state import Instance
     from claudebox.host.texts import Texts
     from claudebox.settings.records import Policy
@@ -47,6 +47,8 @@ class Client(Value):
     found: str  # where a user would say that it is
     path: str  # the file that is run
     version: tuple[int, ...] = ()  # where it is written beside the program
+    needs: tuple[str, ...] = ()  # of a script: what it lies in, and its interpreter
+    interpreter: str = ""  # of a script, where that is found by its name
 
 
 class Login(Value):
@@ -67,60 +69,64 @@ def find_agent(
     policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str, instance: Instance
 ) -> AgentFacts:
     """Look for the agent's program, login and settings."""
-    client, problem = look_for_client(home, path, workdir, policy.client)
-    login = find_login(home, instance)
-    if policy.brokered and login.known and not find_credential(environ, login):
-        login = read_login(login)
+    agent = policy.agent
+    client, problem = look_for_client(agent, home, path, workdir, policy.client)
+    login = find_login(agent, home, instance)
+    if policy.brokered and login.known and not find_credential(agent.upstream, environ, login):
+        login = read_login(agent.upstream, login)
     brings = bool(policy.inherit or policy.shared_home)
     inherited = find_inherited(policy, home) if brings else ()
     servers: bytes = b""
-    if any(request.name == CLAUDE.servers for request in policy.inherit):
+    if agent.servers and any(request.name == agent.servers for request in policy.inherit):
         servers, told = find_servers(home)
         inherited = (*inherited, *told)
     return AgentFacts(
         login=login,
         client=client,
         client_problem=problem,
-        parts=list_parts(home) if brings else (),
+        parts=list_parts(agent, home) if brings and agent.not_inherited else (),
         inherited=inherited,
         texts=_examine_texts(policy, home),
         mcp_servers=servers,
-        managed=find_managed(),
+        managed=find_managed(agent) if agent.managed else (),
         memory_files=(
-            read_small(CLAUDE.instructions, follow=True) or b"",
+            (read_small(agent.instructions, follow=True) if agent.managed else None) or b"",
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
         ),
     )
 
 
 def _examine_texts(policy: Policy, home: str) -> Texts | None:
-    directory = f"{home}/{CLAUDE.directory}"
-    if not policy.inherit and not policy.shared_home:
+    agent = policy.agent
+    if not agent.not_inherited or not (policy.inherit or policy.shared_home):
         return None
     from claudebox.host import texts
 
-    return texts.examine(directory, texts.TEXTS if policy.shared_home else (row.name for row in policy.inherit))
+    names = texts.TEXTS if policy.shared_home else (row.name for row in policy.inherit)
+    return texts.examine(f"{home}/{agent.directory}", names)
 
 
-def find_login(home: str, instance: Instance) -> Login:
+def find_login(agent: AgentKind, home: str, instance: Instance) -> Login:
     """Return the login to use: claudebox's own before that of the host's client."""
+    if not agent.login_file:
+        return Login()
     own = f"{instance.login}/credentials.json"
     if os.path.isfile(own):
         return Login("claudebox", own)
-    host = f"{home}/{CLAUDE.directory}/.credentials.json"
+    host = f"{home}/{agent.directory}/{agent.login_file}"
     if os.path.isfile(host):
         return Login("host", host)
     inside = f"{instance.own_login}/store/.credentials.json"
     return Login(path=inside) if os.path.isfile(inside) else Login()
 
 
-def read_login(login: Login) -> Login:
+def read_login(service: ModelService, login: Login) -> Login:
     """Return the same login with what it says of itself; the tokens are not kept."""
-    tokens = tokens_of(syscalls.parse_json(read_small(login.path, limit=_LIMIT, follow=True) or b""))
+    tokens = tokens_of(service, syscalls.parse_json(read_small(login.path, limit=_LIMIT, follow=True) or b""))
     if tokens is None or not isinstance(tokens.get("accessToken"), str):
         return login
     found = []
-    for field, variable in UPSTREAM.login_traits:
+    for field, variable in service.login_traits:
         value = tokens.get(field)
         words = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
         if words and all(word and set(word) <= _PLAIN for word in words):
@@ -140,51 +146,54 @@ def value_at(document: object, field: str) -> object:
     return document
 
 
-def tokens_of(document: object) -> dict[str, Any] | None:
+def tokens_of(service: ModelService, document: object) -> dict[str, Any] | None:
     """Return the part of a login file that holds the tokens."""
-    tokens = document.get(UPSTREAM.tokens) if isinstance(document, dict) else None
+    tokens = document.get(service.tokens) if isinstance(document, dict) else None
     return tokens if isinstance(tokens, dict) else None
 
 
-def as_document(tokens: dict[str, Any]) -> dict[str, Any]:
+def as_document(service: ModelService, tokens: dict[str, Any]) -> dict[str, Any]:
     """Return a login file with these tokens."""
-    return {UPSTREAM.tokens: tokens}
+    return {service.tokens: tokens}
 
 
-def list_tokens(path: str) -> Iterator[tuple[str, str]]:
+def list_tokens(service: ModelService, path: str) -> Iterator[tuple[str, str]]:
     """Yield the tokens of a login file, and what to call them."""
-    tokens = tokens_of(syscalls.parse_json(read_small(path, limit=_LIMIT) or b"{}")) or {}
+    tokens = tokens_of(service, syscalls.parse_json(read_small(path, limit=_LIMIT) or b"{}")) or {}
     for key, name in (("accessToken", "access token of the login"), ("refreshToken", "refresh token of the login")):
         if isinstance(tokens.get(key), str):
             yield name, tokens[key]
 
 
-def find_credential(environ: dict[str, str], login: Login) -> str:
+def find_credential(service: ModelService, environ: dict[str, str], login: Login) -> str:
     """Return the credential that the client would use: the name of a variable, or `login`, or nothing.
 
     Towards a gateway a certificate or headers of the user's own are one, too.
     """
-    named = [name for name in UPSTREAM.credentials if environ.get(name)]
-    if not named and not login.usable and environ.get(UPSTREAM.base_url):
-        named = [name for name in (UPSTREAM.certificate[0], UPSTREAM.headers) if environ.get(name)]
+    named = [name for name in service.credentials if environ.get(name)]
+    if not named and not login.usable and environ.get(service.base_url):
+        named = [name for name in (*service.certificate[:1], service.headers) if environ.get(name)]
     return next(iter(named), "login" if login.usable else "")
 
 
 def look_for_client(
-    home: str, path: Sequence[str], workdir: str, given: str
+    agent: AgentKind, home: str, path: Sequence[str], workdir: str, given: str
 ) -> tuple[Client | None, ClaudeboxError | None]:
     """Return the client, or what is wrong with it: not every session needs one."""
+    if not agent.is_known:
+        return None, None
     try:
-        return find_client(home, path, workdir, given), None
+        return find_client(agent, home, path, workdir, given), None
     except ClaudeboxError as problem:
         return None, problem
 
 
-def find_client(home: str, path: Sequence[str], workdir: str, given: str = "") -> Client:
+def find_client(agent: AgentKind, home: str, path: Sequence[str], workdir: str, given: str = "") -> Client:
     """Return the client, the `given` one if there is one, or say why there is none that can be run."""
-    places = [build_paths.TOOLS["claude"]] if "claude" in build_paths.TOOLS else []
-    places += [f"{directory}/claude" for directory in path]
-    places += [os.path.join(home, place[2:]) if place[0] == "~" else place for place in CLAUDE.places]
+    name = agent.name
+    places = [build_paths.TOOLS[name]] if name in build_paths.TOOLS else []
+    places += [f"{directory}/{name}" for directory in path]
+    places += [os.path.join(home, place[2:]) if place[0] == "~" else place for place in agent.places]
     places = [given] if given else places
     inside = workdir.rstrip("/") + "/"
     refusal: ClaudeboxError | None = None
@@ -192,55 +201,82 @@ def find_client(home: str, path: Sequence[str], workdir: str, given: str = "") -
         if not os.path.lexists(found):
             continue
         try:
-            client = _examine(found, home, path)
+            client = _examine(agent, found, home, path)
         except ClaudeboxError as error:
             refusal = refusal or error
             continue
-        if not client.path.startswith(inside):
+        if not any(f"{place}/".startswith(inside) for place in (client.path, client.interpreter, *client.needs)):
             return client
         refusal = refusal or ClaudeboxError(
-            f"`claude` at `{found}` lies in the project, which could have replaced it",
-            hint=f"install it outside: `{CLAUDE.install}`",
+            f"`{name}` at `{found}` lies in the project, which could have replaced it",
+            hint=f"install it outside: `{agent.install}`",
             status=NOT_EXECUTABLE,
         )
     raise refusal or ClaudeboxError(
-        "`claude` was not found on PATH or in the places where it is usually installed",
-        hint=f"install it with `{CLAUDE.install}`, or with the installer of claude.ai",
+        f"`{name}` was not found on PATH or in the places where it is usually installed",
+        hint=f"install it with `{agent.install}`",
         status=NOT_FOUND,
     )
 
 
-def _examine(found: str, home: str, path: Sequence[str]) -> Client:
+def _examine(agent: AgentKind, found: str, home: str, path: Sequence[str]) -> Client:
     """Follow links, stubs and shims to the file that really runs."""
     real = real_path(found)
     manager = _shim_manager(found, real)
     if manager:
-        real = real_path(_ask(manager, home, path, found))
-    wrapped = f"{os.path.dirname(real)}/node_modules/.bin/claude"
-    if real.endswith("/.claude/local/claude") and os.path.lexists(wrapped):
+        real = real_path(_ask(agent, manager, home, path, found))
+    wrapped = f"{os.path.dirname(real)}/node_modules/.bin/{agent.name}"
+    if agent.directory and real.endswith(f"/{agent.directory}/local/{agent.name}") and os.path.lexists(wrapped):
         real = real_path(wrapped)
     head = _head(real)
     if not head.startswith((b"\x7fELF", b"#!")):
-        sibling = _platform_package(real)
+        sibling = _platform_package(agent, real)
         if sibling is None:
-            raise _broken(found, "is not a program (an installation that stopped half-way?)")
+            raise _broken(agent, found, "is not a program (an installation that stopped half-way?)")
         real, head = sibling, _head(sibling)
     if not os.access(real, os.X_OK):
-        raise _broken(found, "is not executable")
-    if head.startswith(b"\x7fELF"):
+        raise _broken(agent, found, "is not executable")
+    script = not head.startswith(b"\x7fELF")
+    if not script:
         wanted = _MACHINES.get(os.uname().machine)
         if wanted is not None and int.from_bytes(head[18:20], "little") != wanted:
-            raise _broken(found, f"is built for another machine than {os.uname().machine}")
-    version = _version(real)
-    on_node = b"node" in head.split(b"\n", 1)[0] and not head.startswith(b"\x7fELF")
-    if on_node or (version and version < CLAUDE.least):
+            raise _broken(agent, found, f"is built for another machine than {os.uname().machine}")
+    version = _version(agent, real)
+    on_node = script and b"node" in head.split(b"\n", 1)[0]
+    if (on_node and not agent.interpreted) or (version and version < agent.least):
         named = f"version {spell_version(version)}" if version else "a version that runs on Node"
         raise ClaudeboxError(
-            f"`claude` at `{found}` is {named}, and claudebox needs {spell_version(CLAUDE.least)} or newer",
-            hint=f"update it: `{CLAUDE.install}@latest`, or `claude update`",
+            f"`{agent.name}` at `{found}` is {named}, and claudebox needs {spell_version(agent.least)} or newer",
+            hint=f"update it: `{agent.install}@latest`, or `{agent.name} update`",
             status=NOT_EXECUTABLE,
         )
-    return Client(found, real, version)
+    if not (script and agent.interpreted):
+        return Client(found, real, version)
+    needs, interpreter = _needs_of(agent, found, real, head, path)
+    return Client(found, real, version, needs, interpreter)
+
+
+def _needs_of(agent: AgentKind, found: str, real: str, head: bytes, path: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """Return the directories without which a script does not run, and its interpreter if it is found by its name."""
+    words = os.fsdecode(head[2:].split(b"\n", 1)[0]).split()
+    program = words[0] if words else ""
+    if os.path.basename(program) != "env":
+        environment = os.path.dirname(os.path.dirname(program))
+        if not os.path.isfile(f"{environment}/pyvenv.cfg"):  # that of a virtual environment, as pipx makes it
+            return (real,), ""
+        base = real_path(program)
+        return (environment, *(() if base.startswith("/usr/") else (os.path.dirname(os.path.dirname(base)),))), ""
+    name = next((word for word in words[1:] if word[0] != "-" and "=" not in word), "")
+    interpreter = next((f"{place}/{name}" for place in path if executable(f"{place}/{name}")), "")
+    if not interpreter:
+        raise _broken(agent, found, f"runs on `{name}`, which was not found")
+    base, part, rest = real.partition("/node_modules/")
+    if not part:
+        return (real,), real_path(interpreter)
+    # What `npm install -g` has put beside other packages brings its own; else they all lie beside it.
+    depth = 2 if rest.startswith("@") else 1
+    package = f"{base}{part}{'/'.join(rest.split('/')[:depth])}"
+    return (package if base.endswith("/lib") else f"{base}/node_modules",), real_path(interpreter)
 
 
 def spell_version(version: tuple[int, ...]) -> str:
@@ -248,18 +284,27 @@ def spell_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _version(real: str) -> tuple[int, ...]:
+def _version(agent: AgentKind, real: str) -> tuple[int, ...]:
     """Read the client's version without running it: from its name, as the installer and Nix give it, or its package."""
+    short = agent.package.rpartition("/")[2]
     parts = real.split("/")
-    named = [part.rpartition("claude-code-")[2] for part in reversed(parts) if "claude-code-" in part]
-    named += [parts[number + 1] for number, part in enumerate(parts[:-1]) if part in ("versions", "claude-code")]
+    named = [part.rpartition(f"{short}-")[2] for part in reversed(parts) if f"{short}-" in part]
+    named += [parts[number + 1] for number, part in enumerate(parts[:-1]) if part in ("versions", short)]
     for version in filter(None, map(_numbers, named)):
         return version
-    for place in (os.path.dirname(real), os.path.dirname(os.path.dirname(real))):
+    places = [os.path.dirname(real)]
+    places += [os.path.dirname(places[-1])]
+    places += [os.path.dirname(places[-1])]
+    for place in places:
         content = read_small(f"{place}/package.json", limit=_PACKAGE) or b""
-        if b'"@anthropic-ai/claude-code' in content:
+        if f'"{agent.package}'.encode() in content:
             after = content.partition(b'"version"')[2].split(b'"', 2)
             return _numbers(os.fsdecode(after[1])) if len(after) == 3 else ()
+    for place in list_names(f"{places[1]}/lib"):  # of a virtual environment
+        packages = list_names(f"{places[1]}/lib/{place}/site-packages")
+        for name in packages:
+            if name.startswith(f"{short.replace('-', '_')}-") and name.endswith(".dist-info"):
+                return _numbers(name.removesuffix(".dist-info").rpartition("-")[2])
     return ()
 
 
@@ -277,21 +322,22 @@ def _head(path: str) -> bytes:
         return b""
 
 
-def _broken(found: str, problem: str) -> ClaudeboxError:
+def _broken(agent: AgentKind, found: str, problem: str) -> ClaudeboxError:
     return ClaudeboxError(
-        f"`claude` at `{found}` {problem}",
-        hint=f"install it again: `{CLAUDE.install}`",
+        f"`{agent.name}` at `{found}` {problem}",
+        hint=f"install it again: `{agent.install}`",
         status=NOT_EXECUTABLE,
     )
 
 
-def _platform_package(real: str) -> str | None:
+def _platform_package(agent: AgentKind, real: str) -> str | None:
     """Look beside the stub that npm leaves where it may not run install scripts."""
     machine = _PLATFORM.get(os.uname().machine, "")
-    scope = os.path.dirname(os.path.dirname(os.path.dirname(real)))
-    for name in (f"claude-code-linux-{machine}", f"claude-code-linux-{machine}-musl"):
-        for base in (scope, os.path.join(os.path.dirname(os.path.dirname(real)), "node_modules/@anthropic-ai")):
-            candidate = f"{base}/{name}/claude"
+    package = os.path.dirname(os.path.dirname(real))
+    beside = os.path.dirname(os.path.dirname(package)) if "/" in agent.package else os.path.dirname(package)
+    for name in agent.native:
+        for base in (beside, f"{package}/node_modules"):
+            candidate = f"{base}/{name.replace('{machine}', machine)}"
             if executable(candidate) and _head(candidate).startswith(b"\x7fELF"):
                 return real_path(candidate)
     return None
@@ -310,21 +356,21 @@ def _shim_manager(found: str, real: str) -> str | None:
     return None
 
 
-def _ask(manager: str, home: str, path: Sequence[str], found: str) -> str:
+def _ask(agent: AgentKind, manager: str, home: str, path: Sequence[str], found: str) -> str:
     """Ask the version manager for the file behind its shim, outside of the project."""
     program = find_tool(manager, (*path, f"{home}/.local/bin", f"{home}/.asdf/bin", f"{home}/.volta/bin"))
     if program is None:
-        raise _broken(found, f"is a shim of {manager}, which was not found")
+        raise _broken(agent, found, f"is a shim of {manager}, which was not found")
     from subprocess import SubprocessError, run
 
     environ = {"HOME": home, "PATH": ":".join(path)}
     try:
-        answer = run([program, "which", "claude"], cwd="/", env=environ, capture_output=True, timeout=10, check=False)
+        answer = run([program, "which", agent.name], cwd="/", env=environ, capture_output=True, timeout=10, check=False)
     except (OSError, SubprocessError) as error:
-        raise _broken(found, f"is a shim of {manager}, which did not answer") from error
+        raise _broken(agent, found, f"is a shim of {manager}, which did not answer") from error
     target = os.fsdecode(answer.stdout).strip()
     if answer.returncode or not target.startswith("/") or not os.path.exists(target):
-        raise _broken(found, f"is a shim of {manager}, which does not know `claude`")
+        raise _broken(agent, found, f"is a shim of {manager}, which does not know `{agent.name}`")
     return target
 
 
@@ -333,7 +379,7 @@ def find_inherited(policy: Policy, home: str) -> tuple[tuple[str, str], ...]:
     parts = {request.name for request in policy.inherit}
     if not policy.shared_home and "settings.json" not in parts:
         return ()
-    document = _read_document(f"{home}/{CLAUDE.directory}/settings.json")
+    document = _read_document(f"{home}/{policy.agent.directory}/settings.json")
     return tuple(dict.fromkeys(_names(document)))
 
 
@@ -389,17 +435,17 @@ def _names(document: dict[str, object]) -> Iterator[tuple[str, str]]:
             yield "program of settings.json", key
 
 
-def list_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
+def list_parts(agent: AgentKind, home: str) -> tuple[tuple[str, str, bool], ...]:
     """Return the entries of the agent's directory: name, place, and whether it is a directory."""
-    directory = f"{home}/{CLAUDE.directory}"
+    directory = f"{home}/{agent.directory}"
     places_of = ((name, real_path(f"{directory}/{name}")) for name in list_names(directory))
     return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))
 
 
-def find_managed() -> tuple[tuple[str, str], ...]:
+def find_managed(agent: AgentKind) -> tuple[tuple[str, str], ...]:
     """List what the administrator manages; CLAUDE.md is joined with ours, drop-ins stand beside ours."""
     rows: list[tuple[str, str]] = []
-    for directory in (CLAUDE.managed, f"{CLAUDE.managed}/managed-settings.d"):
+    for directory in (agent.managed, f"{agent.managed}/managed-settings.d"):
         names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
         paths = [f"{directory}/{name}" for name in names if name not in ("CLAUDE.md", "managed-settings.d")]
         rows += [(path, real_path(path)) for path in paths if os.path.exists(path)]

@@ -1,4 +1,8 @@
-"""What claudebox must know of an agent to start it: one row per agent, as `CLAUDE` in `agent/claude.py`."""
+"""What claudebox must know of an agent to start it: one row per agent, each in a file of this folder.
+
+Texts marked as templates may name `{home}`, `{workdir}`, `{key}` (the end of a key that enters) and, where the broker
+adds a key, `{url}` or `{url:UPSTREAM}` and `{placeholder}`.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +10,32 @@ from claudebox.base.records import Value
 
 
 class ModelService(Value):
-    """The model's API, and the credentials that the agent sends there."""
+    """The API of an agent that reaches it through a Unix socket, with a login of its own."""
 
-    host: str
-    official: str  # the address that is asked if no other is named
-    base_url: str  # variable: another address
-    credentials: tuple[str, ...]  # variables, in the order in which the agent prefers them; a login comes last
-    login_variable: str  # the one of them that stands for a login
-    certificate: tuple[str, str, str]  # variables: a certificate of the user's own, its key, the key's passphrase
-    headers: str  # variable: further headers, one per line
-    clouds: tuple[tuple[str, str, str], ...]  # variable that chooses another service, its name, what else must enter
-    token_url: str  # where a login is renewed
-    token_client: str  # the agent's public name there
-    tokens: str  # the part of a login file that holds the tokens
-    login_traits: tuple[tuple[str, str], ...]  # fields of it that are no secrets, and the variables to tell them by
-    socket: str  # path inside, of the broker's socket
-    socket_variable: str
-    placeholder: str  # what the agent inside holds instead of a credential
-    nowhere: str  # what it takes for the API's address: it cannot be resolved
-    first_party: str  # variable: behind the broker is the official API
+    host: str = ""
+    official: str = ""  # the address that is asked if no other is named
+    base_url: str = ""  # variable: another address
+    credentials: tuple[str, ...] = ()  # variables, in the order in which the agent prefers them; a login comes last
+    login_variable: str = ""  # the one of them that stands for a login
+    certificate: tuple[str, ...] = ()  # variables: a certificate of the user's own, its key, the key's passphrase
+    headers: str = ""  # variable: further headers, one per line
+    clouds: tuple[tuple[str, str, str], ...] = ()  # variable that chooses another service, its name, what must enter
+    token_url: str = ""  # where a login is renewed
+    token_client: str = ""  # the agent's public name there
+    tokens: str = ""  # the part of a login file that holds the tokens
+    login_traits: tuple[tuple[str, str], ...] = ()  # fields of it that are no secrets, and their variables
+    socket: str = ""  # path inside, of the broker's socket
+    socket_variable: str = ""
+    placeholder: str = ""  # what the agent inside holds instead of a credential
+    nowhere: str = ""  # what it takes for the API's address: it cannot be resolved
+    first_party: str = ""  # variable: behind the broker is the official API
     api: Upstream | None = None  # what of it is open
     login_file: LoginFile | None = None
 
     @property
     def brokered(self) -> tuple[str, ...]:
         """Variables that claudebox sets where a broker holds the credential."""
-        return (*self.credentials, self.base_url, self.socket_variable)
+        return (*self.credentials, self.base_url, self.socket_variable) if self.socket else ()
 
 
 class LoginFile(Value):
@@ -76,32 +80,61 @@ class Upstream(Value):
     login: LoginFile | None = None  # where no variable holds a key; without `keys`, where no other API has one
 
 
+class Seed(Value):
+    """A file of the agent's state that answers its first questions."""
+
+    path: str  # in the home, in one of the agent's directories
+    content: str  # template; a JSON document is merged into what there is, other text is written where nothing is
+    lock: str = ""  # the directory beside it by which the agent locks it
+
+
 class AgentKind(Value):
     """An agent: its program, its words, its files and its API."""
 
     name: str  # of the program
-    install: str  # the command that installs it
-    places: tuple[str, ...]  # where it is found besides PATH
-    least: tuple[int, ...]  # the oldest version that works
-    tried: tuple[int, ...]  # the newest that was tried
-    program: str  # path inside
-    always: tuple[str, ...]  # arguments of every start
-    printing: frozenset[str]  # arguments that ask for an answer without a conversation
-    subcommands: frozenset[str]  # words that take everything after them (D-01)
-    not_inside: dict[str, tuple[str, str]]  # words that cannot work inside: why, and what to do instead
-    background: dict[str, str]  # flags for sessions in the background, and ours that take their place
-    servers: str  # subcommand for MCP servers, and the name that brings them in with `inherit`
-    server_lists: frozenset[str]  # what follows it to look at the list or change it
-    servers_file: str  # path inside
-    resume_hint: bytes  # the line before the one that says how to resume
-    directory: str  # of its state, in the home
-    login: str  # directory inside, around the login's own
-    transcripts: str  # in its directory: one directory per working directory, one file per conversation
-    managed: str  # settings of the machine's administrator
-    instructions: str  # read at every start
-    not_inherited: frozenset[str]  # state, caches and logins in its directory: never brought in
-    passed: tuple[tuple[str, str, str], ...]  # variables that pass from the host, as in `tables/environment.py`
-    upstream: ModelService
+    title: str = ""  # for people
+    install: str = ""  # the command that installs it
+    package: str = ""  # as npm or PyPI calls it
+    places: tuple[str, ...] = ()  # where it is found besides PATH
+    native: tuple[str, ...] = ()  # below node_modules: the program itself, where npm has left a stub; `{machine}`
+    interpreted: bool = True  # it may be a script; else only a program of its own will do
+    least: tuple[int, ...] = ()  # the oldest version that works
+    tried: tuple[int, ...] = ()  # the newest that was tried
+
+    always: tuple[str, ...] = ()  # arguments of every start; templates
+    printing: frozenset[str] = frozenset()  # words that ask for an answer without a conversation
+    subcommands: frozenset[str] = frozenset()  # words that take everything after them (D-01)
+    unarmed: frozenset[str] = frozenset()  # subcommands that do not take `always`
+    not_inside: dict[str, tuple[str, str]] = {}  # noqa: RUF012 - never changed; words: why not, and what to do instead
+    background: dict[str, str] = {}  # noqa: RUF012 - flags for sessions in the background, and ours instead
+    own_search: frozenset[str] = frozenset()  # words that look for the agent's own programs in the home
+    task: tuple[str, ...] = ()  # words for an answer as JSON; the prompt comes on standard input
+    resume: tuple[str, ...] = ()  # words that continue the last conversation, or the one called `{id}`
+    resume_hint: bytes = b""  # the line before the one that says how to resume
+
+    servers: str = ""  # subcommand for MCP servers, and the name that brings them in with `inherit`
+    server_lists: frozenset[str] = frozenset()  # what follows it to look at the list or change it
+    servers_file: str = ""  # path inside
+
+    directory: str = ""  # the agent's own in the home of the host
+    state: tuple[tuple[str, str], ...] = ()  # path in the home inside, and directory of the instance that is kept there
+    seeds: tuple[Seed, ...] = ()
+    answers: tuple[tuple[str, str], ...] = ()  # path inside and content of files that answer what a conversation asks
+    login: str = ""  # directory inside, around the login's own
+    login_file: str = ""  # in the agent's directory
+    transcripts: str = ""  # files of conversations, below the instance; `*` in a part of the path
+    managed: str = ""  # settings of the machine's administrator
+    instructions: str = ""  # read at every start, in the home unless absolute
+    not_inherited: frozenset[str] = frozenset()  # in its directory: state, caches and logins, which never come in
+
+    env: tuple[tuple[str, str, str], ...] = ()  # variables inside: name, template, reason
+    env_of_root: tuple[tuple[str, str, str], ...] = ()
+    keys: tuple[str, ...] = ()  # variables that enter with the credential where no broker holds it
+    passed: tuple[tuple[str, str, str], ...] = ()  # that pass from the host, as in `tables/environment.py`
+    protected: tuple[tuple[str, str], ...] = ()  # paths of a project that it executes or obeys, and why
+    hidden: tuple[tuple[str, str], ...] = ()  # paths of the home with its logins and conversations, and why
+
+    upstream: ModelService = ModelService()
     upstreams: tuple[Upstream, ...] = ()
 
     @property
@@ -113,3 +146,13 @@ class AgentKind(Value):
     def brokered(self) -> tuple[str, ...]:
         """Return the variables that claudebox sets where a broker holds the credential."""
         return (*self.upstream.brokered, *(name for row in self.upstreams for name, _ in row.env))
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether it is more than a command that the user has named."""
+        return bool(self.program)
+
+    @property
+    def program(self) -> str:
+        """Return its path inside; nothing for a command that is found on the PATH there."""
+        return f"/run/claudebox/bin/{self.name}" if self.install else ""

@@ -4,47 +4,65 @@ from __future__ import annotations
 
 import os
 
-from claudebox.agent.claude import CLAUDE, UPSTREAM
 from claudebox.base import console
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import OPEN_DIRECTORY, Closing, parse_object, read_at, read_small, replace_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from claudebox.agent.record import AgentKind
     from claudebox.base.state import Instance
 
 
 _IDENTIFIER = frozenset("0123456789abcdef-")
-_MADE = ".credentials.json"
+_UUID = 36
 _MOST = 4096  # entries of a directory that are looked at
 _LONGEST = 100
 
 
-def find_conversation(instance: Instance, started: float) -> str:
-    """Return the identifier of the conversation that was written to last since the start."""
-    return os.path.basename(newest_conversation(instance, started)).partition(".")[0]
+def find_conversation(agent: AgentKind, instance: Instance, started: float) -> tuple[str, ...]:
+    """Return the words that resume the conversation that was written to last since the start, if there is one."""
+    newest = newest_conversation(agent, instance, started)
+    return tuple(word.replace("{id}", _identify(newest)) for word in agent.resume) if newest else ()
 
 
-def newest_conversation(instance: Instance, started: float) -> str:
+def _identify(path: str) -> str:
+    """Return the identifier in the name of a file that was made inside, if it is one."""
+    identifier = os.path.basename(path).partition(".")[0][-_UUID:]
+    return identifier if set(identifier) <= _IDENTIFIER else ""
+
+
+def newest_conversation(agent: AgentKind, instance: Instance, started: float) -> str:
     """Return the file of the conversation that was written to last since the start."""
-    return next(reversed(list_conversations(instance, started)), "")
+    return next(reversed(list_conversations(agent, instance, started)), "")
 
 
-def list_conversations(instance: Instance, started: float) -> list[str]:
-    """Return the files of conversations that were written to since the start, in this order; names are checked."""
+def list_conversations(agent: AgentKind, instance: Instance, started: float) -> list[str]:
+    """Return the files of conversations that were written to since the start, in this order; no link is followed."""
     found: list[tuple[float, str]] = []
-    for directory in _names(f"{instance.claude}/{CLAUDE.transcripts}"):
-        for path in _names(directory):
-            identifier, dot, suffix = os.path.basename(path).partition(".")
-            if (dot, suffix) != (".", "jsonl") or not identifier or not set(identifier) <= _IDENTIFIER:
-                continue
-            try:
-                written = os.lstat(path).st_mtime
-            except OSError:
-                continue
-            if written >= started:
-                found.append((written, path))
+    *parts, last = agent.transcripts.split("/")
+    places = [instance.directory]
+    for part in parts:
+        places = [path for place in places for path in _matching(place, part)]
+    for path in (path for place in places for path in _matching(place, last)):
+        if "{id}" in agent.resume and not _identify(path):
+            continue
+        try:
+            written = os.lstat(path).st_mtime
+        except OSError:
+            continue
+        if written >= started:
+            found.append((written, path))
     return [path for _, path in sorted(found)]
+
+
+def _matching(directory: str, pattern: str) -> list[str]:
+    start, star, end = pattern.partition("*")
+    if not star:
+        path = f"{directory}/{pattern}"
+        return [path] if os.path.exists(path) and not os.path.islink(path) else []
+    names = ((path, os.path.basename(path)) for path in _names(directory))
+    return [path for path, name in names if name.startswith(start) and name.endswith(end)]
 
 
 def _names(directory: str) -> list[str]:
@@ -55,7 +73,7 @@ def _names(directory: str) -> list[str]:
         return []
 
 
-def offer(instance: Instance) -> None:
+def offer(agent: AgentKind, instance: Instance) -> None:
     """Ask whether a login made in this project should be that of all of them; it then leaves the project.
 
     Everything on the way to it can be written inside, so no link is followed, and what is removed is what was read.
@@ -65,16 +83,16 @@ def offer(instance: Instance) -> None:
     except OSError:
         return
     with Closing(store):
-        content = read_at(store, _MADE, limit=1 << 20)
-        if content is None or not _is_login(content):
+        content = read_at(store, agent.login_file, limit=1 << 20)
+        if content is None or not _is_login(agent, content):
             return
-        made = _identity(store)
+        made = _identity(agent, store)
         if not _wanted(instance):
             return
         with Closing(os.open(instance.login, OPEN_DIRECTORY)) as directory:
             replace_file(directory, "credentials.json", content)
-        if _identity(store) == made:
-            os.unlink(_MADE, dir_fd=store)
+        if _identity(agent, store) == made:
+            os.unlink(agent.login_file, dir_fd=store)
 
 
 def _open_store(instance: Instance) -> int:
@@ -86,9 +104,9 @@ def _open_store(instance: Instance) -> int:
     return descriptor
 
 
-def _identity(store: int) -> tuple[int, int] | None:
+def _identity(agent: AgentKind, store: int) -> tuple[int, int] | None:
     try:
-        status = os.lstat(_MADE, dir_fd=store)
+        status = os.lstat(agent.login_file, dir_fd=store)
     except OSError:
         return None
     return status.st_dev, status.st_ino
@@ -107,12 +125,12 @@ def _wanted(instance: Instance) -> bool:
 
 def _account(instance: Instance) -> str:
     """Return the address of the account, as the client inside has written it down."""
-    content = read_small(f"{instance.claude}/.claude.json", limit=64 << 20)
+    content = read_small(f"{instance.directory}/claude/.claude.json", limit=64 << 20)
     account = parse_object(content).get("oauthAccount")
     address = account.get("emailAddress") if isinstance(account, dict) else None
     return address[:_LONGEST] if isinstance(address, str) else ""
 
 
-def _is_login(content: bytes) -> bool:
-    tokens = parse_object(content).get(UPSTREAM.tokens)
+def _is_login(agent: AgentKind, content: bytes) -> bool:
+    tokens = parse_object(content).get(agent.upstream.tokens)
     return isinstance(tokens, dict) and all(isinstance(tokens.get(n), str) for n in ("accessToken", "refreshToken"))

@@ -1,6 +1,7 @@
-"""The state of a project under ~/.claudebox: create it, and answer the client's first questions.
+"""The state of a project under ~/.claudebox: create it, and answer an agent's first questions.
 
-Only `instances/ID/claude` is mounted; what the launcher relies on lies beside it, out of the agent's reach. No link is
+Only what agents keep (`instances/ID/claude`, `instances/ID/home`) is mounted; what the launcher relies on lies beside
+it, out of their reach. No link is
 followed in what the agent can write: each file is opened by name in an open directory, and replaced as a whole (C04,
 C05, C28, C29).
 """
@@ -32,12 +33,12 @@ from claudebox.base.records import Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any
 
 
 _DIGITS = 16
 _MANIFEST = "project"
 _SEEDED = "seeded"
-_CONFIG = ".claude.json"
 _CONFIG_LIMIT = 64 << 20
 _APPROVED, _APPROVED_LAUNCHES, _APPROVED_LIMIT = "approved", 8, 1 << 20
 _TOLD = "told"
@@ -57,11 +58,6 @@ class Instance(Value):
     @property
     def directory(self) -> str:
         return f"{self.state}/instances/{self.name}"
-
-    @property
-    def claude(self) -> str:
-        """The client's configuration directory inside."""
-        return f"{self.directory}/claude"
 
     @property
     def cover(self) -> str:
@@ -102,22 +98,21 @@ def open_state(state: str, name: str) -> int:
 def create(
     instance: Instance,
     *,
-    workdir: str,
-    key: str,
-    mountpoints: tuple[tuple[str, bool], ...],
+    seeds: tuple[tuple[str, str, str], ...] = (),
+    mountpoints: tuple[tuple[str, bool], ...] = (),
     kept: tuple[str, ...] = (),
 ) -> None:
-    """Create what is missing, and answer the client's first questions.
+    """Create what is missing, and answer the agent's first questions. All paths are below the instance.
 
-    `mountpoints` are names in the client's directory to mount something on, and whether that is a directory; `kept` are
-    directories beside it.
+    `kept` are directories; `seeds` are files in them, with what they must say and the agent's lock for each;
+    `mountpoints` are there to mount something on, with whether that is a directory.
     """
     try:
         try:
-            _create(instance, workdir, key, mountpoints, kept)
+            _create(instance, seeds, mountpoints, kept)
         except PermissionError:  # an agent may have closed its directories
             open_again(instance.directory, kept)
-            _create(instance, workdir, key, mountpoints, kept)
+            _create(instance, seeds, mountpoints, kept)
     except OSError as error:
         raise ClaudeboxError(
             f"the state of this project cannot be kept in `{instance.directory}`: {error.strerror}",
@@ -127,7 +122,7 @@ def create(
 
 def open_again(directory: str, kept: tuple[str, ...]) -> None:
     """Open the directories that an agent can write and may have closed."""
-    for path in ("claude", "login", "login/store", *kept):
+    for path in ("login", "login/store", *kept):
         reopen(f"{directory}/{path}")
 
 
@@ -169,14 +164,19 @@ def _replace(instance: Instance, name: str, text: str) -> None:
 
 
 def _create(
-    instance: Instance, workdir: str, key: str, mountpoints: tuple[tuple[str, bool], ...], kept: tuple[str, ...]
+    instance: Instance,
+    seeds: tuple[tuple[str, str, str], ...],
+    mountpoints: tuple[tuple[str, bool], ...],
+    kept: tuple[str, ...],
 ) -> None:
     home = os.open(os.path.dirname(instance.state), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     opened = [home]
 
-    def enter(parent: int, name: str) -> int:
-        opened.append(_enter(parent, name))
-        return opened[-1]
+    def enter(parent: int, path: str) -> int:
+        for name in path.split("/"):
+            parent = _enter(parent, name)
+            opened.append(parent)
+        return parent
 
     try:
         state = enter(home, os.path.basename(instance.state))
@@ -187,16 +187,14 @@ def _create(
         login = enter(own, "login")
         _make_mountpoint(login, "store", directory=True)  # writable for an agent that logs in
         enter(login, "store")
-        claude = enter(own, "claude")
-        open_up(claude)  # root enters what is closed; nobody inside can
         for path in kept:
-            directory = own
-            for part in path.split("/"):
-                directory = enter(directory, part)
-            open_up(directory)
-        for name, directory in mountpoints:
-            _make_mountpoint(claude, name, directory=directory)
-        _seed(own, claude, workdir, key)
+            open_up(enter(own, path))  # root enters what is closed; nobody inside can
+        for path, directory in mountpoints:
+            above, _, name = path.rpartition("/")
+            _make_mountpoint(enter(own, above), name, directory=directory)
+        for path, content, lock in seeds:
+            above, _, name = path.rpartition("/")
+            _seed(own, enter(own, above), Answer(path, name, content, lock))
     finally:
         for descriptor in opened:
             os.close(descriptor)
@@ -259,30 +257,39 @@ def _create_file(directory: int, name: str, content: bytes) -> None:
         os.write(descriptor, content)
 
 
-def _make_mountpoint(claude: int, name: str, *, directory: bool) -> None:
+def _make_mountpoint(parent: int, name: str, *, directory: bool) -> None:
     """Make a file or directory to mount something on; an agent may have put something else there."""
     try:
-        mode = os.lstat(name, dir_fd=claude).st_mode
+        mode = os.lstat(name, dir_fd=parent).st_mode
     except FileNotFoundError:
         mode = 0
     if mode and stat.S_ISDIR(mode) == directory and not stat.S_ISLNK(mode):
         return
     if mode:
-        os.rename(name, f"{name}.replaced.{time.time_ns()}", src_dir_fd=claude, dst_dir_fd=claude)
+        os.rename(name, f"{name}.replaced.{time.time_ns()}", src_dir_fd=parent, dst_dir_fd=parent)
     if directory:
-        _mkdir(claude, name)
+        _mkdir(parent, name)
     else:
-        _create_file(claude, name, b"")
+        _create_file(parent, name, b"")
 
 
-def _seed(own: int, claude: int, workdir: str, key: str) -> None:
-    """Answer the client's first questions, once per working directory and key."""
-    stamp = syscalls.sha256(os.fsencode(workdir) + b"\0" + os.fsencode(key)).encode() + b"\n"
-    if stamp in (read_at(own, _SEEDED) or b"") and stat.S_ISREG(mode_of(_CONFIG, claude)):
+class Answer(Value):
+    """A file of an agent's state, and what it must say."""
+
+    path: str  # below the instance
+    name: str
+    content: str  # a JSON document is merged into what there is, other text is written where there is nothing
+    lock: str = ""  # the agent's own, beside it
+
+
+def _seed(own: int, directory: int, answer: Answer) -> None:
+    """Answer the agent's first questions, once for each thing to say."""
+    stamp = syscalls.sha256(os.fsencode(answer.path) + b"\0" + os.fsencode(answer.content)).encode() + b"\n"
+    if stamp in (read_at(own, _SEEDED) or b"") and stat.S_ISREG(mode_of(answer.name, directory)):
         return
     with Closing(os.open("lock", OPEN_LOCK, 0o600, dir_fd=own)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _locked(claude, lambda: _merge(claude, workdir, key)):
+        if not _locked(directory, answer.lock, lambda: _merge(directory, answer)):
             console.warn(
                 "another client of this project is writing its settings: the client may ask its first questions"
             )
@@ -290,44 +297,64 @@ def _seed(own: int, claude: int, workdir: str, key: str) -> None:
         replace_file(own, _SEEDED, (read_at(own, _SEEDED) or b"")[-65536:] + stamp)
 
 
-def _merge(claude: int, workdir: str, key: str) -> None:
-    content = read_at(claude, _CONFIG, limit=_CONFIG_LIMIT)
-    if content is None and os.path.lexists(f"/proc/self/fd/{claude}/{_CONFIG}"):
-        os.rename(_CONFIG, f"{_CONFIG}.replaced.{time.time_ns()}", src_dir_fd=claude, dst_dir_fd=claude)
-    replace_file(claude, _CONFIG, answer_questions(content, workdir, key))
+def _merge(directory: int, answer: Answer) -> None:
+    name = answer.name
+    content = read_at(directory, name, limit=_CONFIG_LIMIT)
+    if content is None and os.path.lexists(f"/proc/self/fd/{directory}/{name}"):
+        os.rename(name, f"{name}.replaced.{time.time_ns()}", src_dir_fd=directory, dst_dir_fd=directory)
+    if answer.content.startswith("{"):
+        replace_file(directory, name, answer_questions(content, answer))
+    elif content is None:
+        replace_file(directory, name, os.fsencode(answer.content))
 
 
-def answer_questions(content: bytes | None, workdir: str, key: str) -> bytes:
-    """Return `.claude.json` with the answers that a first start would ask for."""
+def answer_questions(content: bytes | None, answer: Answer) -> bytes:
+    """Return a JSON file of the agent with the answers that a first start would ask for."""
     import json
 
     try:
         document = json.loads(content) if content else {}
-        document["hasCompletedOnboarding"] = True
-        document.setdefault("projects", {}).setdefault(workdir, {})["hasTrustDialogAccepted"] = True
-        if key:
-            approved = document.setdefault("customApiKeyResponses", {}).setdefault("approved", [])
-            if key not in approved:
-                approved.append(key)
+        _add(document, _without_empty(json.loads(answer.content, strict=False)))
         return json.dumps(document, indent=2).encode()
     except (ValueError, TypeError, AttributeError, RecursionError) as error:  # an agent may have written it
         problem = str(error) if isinstance(error, ValueError) else "it does not have the client's shape"
         raise ClaudeboxError(
-            f"the client's `.claude.json` of this project is damaged: {problem}",
+            f"the client's `{answer.name}` of this project is damaged: {problem}",
             hint="move it away, or put back a copy from `backups` beside it (`claudebox projects` tells where)",
         ) from None
 
 
-def _locked(claude: int, action: Callable[[], None]) -> bool:
-    """Act under the client's own lock of its configuration; return whether that was possible."""
-    name = f"{_CONFIG}.lock"
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        rows = {name: _without_empty(row) for name, row in value.items()}
+        return {name: row for name, row in rows.items() if row not in ({}, [])}
+    return [word for word in value if word] if isinstance(value, list) else value
+
+
+def _add(document: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add to a document what it does not say yet; lists grow."""
+    for name, value in more.items():
+        if isinstance(value, dict):
+            _add(document.setdefault(name, {}), value)
+        elif isinstance(value, list):
+            known = document.setdefault(name, [])
+            known.extend(word for word in value if word not in known)
+        else:
+            document.update({name: value})
+
+
+def _locked(directory: int, name: str, action: Callable[[], None]) -> bool:
+    """Act under the agent's own lock, if it has one; return whether that was possible."""
+    if not name:
+        action()
+        return True
     deadline = time.monotonic() + _LOCK_WAIT
     while True:
         try:
-            os.mkdir(name, 0o700, dir_fd=claude)
+            os.mkdir(name, 0o700, dir_fd=directory)
             break
         except FileExistsError:
-            age = time.time() - os.lstat(name, dir_fd=claude).st_mtime if mode_of(name, claude) else 0
+            age = time.time() - os.lstat(name, dir_fd=directory).st_mtime if mode_of(name, directory) else 0
             if not -_LOCK_STALE < age < _LOCK_STALE:
                 break  # abandoned: its owner would have renewed it
             if time.monotonic() > deadline:
@@ -338,6 +365,6 @@ def _locked(claude: int, action: Callable[[], None]) -> bool:
         return True
     finally:
         try:
-            os.rmdir(name, dir_fd=claude)
+            os.rmdir(name, dir_fd=directory)
         except OSError:
             pass

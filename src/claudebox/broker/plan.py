@@ -78,7 +78,7 @@ def held_models(policy: Policy, host: Host) -> tuple[tuple[Upstream, str, ModelL
 
     One that takes nothing but a login is asked if no other is held.
     """
-    if policy.auth != "broker" or policy.command:
+    if policy.auth != "broker":
         return ()
     named = {row.name for row in policy.names if not row.untrusted}
     named |= {row.name for row in policy.constants if not row.untrusted}
@@ -218,7 +218,7 @@ def read_headers(text: str, variable: str) -> tuple[tuple[str, str], ...]:
 
 def check_cloud(policy: Policy, host: Host) -> None:
     """Refuse if the client on the host uses a cloud that the broker cannot serve; the user must choose."""
-    if policy.program != "client" or policy.command or policy.cloud:
+    if policy.program != "client" or policy.cloud:
         return
     denied = {row.name for row in policy.constants}
     for name, cloud, needed in policy.agent.upstream.clouds:

@@ -138,7 +138,7 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     scratch = "on disk" if plan.scratch else f"in memory, {share} MiB each at most"
     yield Finding("scratch", "ok", f"home and /tmp inside are {scratch} (`scratch`)")
     client = asked.host.agent.client
-    if client is not None and not wanted.policy.command:
+    if client is not None:
         version = f", version {agent_facts.spell_version(client.version)}" if client.version else ""
         arrow = "" if client.found == client.path else f" -> {client.path}"
         yield Finding("client", "ok", f"{client.found}{arrow}{version}", "\n".join(plan.notes))
@@ -150,7 +150,8 @@ def _login(asked: session.Planned) -> Finding:
     if asked.plan.login:
         state, _, remedy = asked.plan.login.partition(": ")
         return Finding("login", "warning", state, remedy)
-    login, credential = asked.host.agent.login, asked.host.credential
+    login = asked.host.agent.login
+    credential = agent_facts.find_credential(asked.policy.agent.upstream, asked.host.environ, login)
     found = "in this project" if login.path and not login.known else f"of {login.source}" if login.known else ""
     detail = f"a login {found}" if found and credential in ("", "login") else credential or "named by your settings"
     return Finding("login", "ok", detail)

@@ -300,10 +300,3 @@ class Host(Value):
     tools: HostTools
     secrets: Secrets
     nix: Nix | None = None
-
-    @property
-    def credential(self) -> str:
-        """Which credential for the model this machine has."""
-        from claudebox.agent.facts import find_credential
-
-        return find_credential(self.environ, self.agent.login)

@@ -167,8 +167,9 @@ def main() -> NoReturn:
         flags = flags.replace(agent=layers.find_agent(order["agent"]) or flags.agent)
         settings, _ = session.read_settings(flags, environ)
         words = tuple(settings.one("notify").fields.values()) if settings.all("notify") else ()
-        claude = Instance(agent.project, state, agent.instance).claude
-        notifier.append(Notifier(agent.name, words, environ, claude, record_begin))
+        instance = Instance(agent.project, state, agent.instance)
+        places = tuple(f"{instance.directory}/{place}" for _, place in settings.agent.state)
+        notifier.append(Notifier(agent.name, words, environ, places[0] if places else "", record_begin))
         return session.run(flags, environ, notifier[0])
 
     status = console.run_guarded(play)

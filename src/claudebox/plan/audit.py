@@ -122,9 +122,9 @@ def describe_news(plan: Plan, before: frozenset[str] | None) -> str:
 
 # Fields of a policy that rows of the plan show, or that give nothing away.
 _SHOWN = frozenset((
-    "addresses", "agent", "budget", "cache_limit", "client", "command", "constants", "credential", "devices", "domains",
-    "host_ports", "inherit", "limits", "mounts", "names", "network", "network_origin", "nix", "nix_origin", "program",
-    "published", "scratch", "secrets", "shared_home", "start", "toolchains", "undo", "words",
+    "addresses", "agent", "agent_named", "budget", "cache_limit", "client", "constants", "credential", "devices",
+    "domains", "host_ports", "inherit", "limits", "mounts", "names", "network", "network_origin", "nix", "nix_origin",
+    "program", "published", "scratch", "secrets", "shared_home", "start", "toolchains", "undo", "words",
 ))  # fmt: skip
 _USUAL = {"auth": "broker"}  # where the default of the setting is not that of the policy
 _SWITCHED = frozenset(("browser", "devshell", "gpu"))  # their value is what asked for them
@@ -155,8 +155,9 @@ def decided(plan: Plan) -> tuple[str, ...]:
         found.append(f"a token for git at {policy.credential.host}")
     found += [f"login: {row.reason}" for row in _logins(plan)]
     found += [f"Nix {plan.nix.kind}"] if plan.nix is not None else []
-    if policy.program == "client" and (policy.command or policy.agent != Policy.agent):
-        found.append(f"agent {' '.join(policy.command) or policy.agent.name}")
+    if policy.program == "client" and policy.agent != Policy.agent:
+        agent = policy.agent
+        found.append(f"agent {' '.join((agent.name, *(() if agent.is_known else agent.always)))}")
     for name in policy._fields:
         value = getattr(policy, name)
         if name not in _SHOWN and value != _USUAL.get(name, getattr(Policy, name, None)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from claudebox.agent import plan as agent_plan
+from claudebox.agent.facts import find_credential
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import plan as git_plan
 from claudebox.host import bubblewrap
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from claudebox.host.records import Host
     from claudebox.network.records import Broker
-    from claudebox.plan.records import GroupLimits
+    from claudebox.plan.records import GroupLimits, Kind
     from claudebox.settings.records import Policy, SecretRequest
 
 
@@ -44,15 +45,23 @@ def make_plan(policy: Policy, host: Host) -> Plan:
             f"there is no seccomp filter for {host.machine.architecture}",
             hint="claudebox protects x86_64 and aarch64; elsewhere it does not start",
         )
-    held = host.credential if policy.brokered else ""  # decided here and nowhere else; the plan carries it
+    service = policy.agent.upstream
+    # Decided here and nowhere else; the plan carries it.
+    held = find_credential(service, host.environ, host.agent.login) if policy.brokered else ""
     broker, brokered = _broker(policy, host, held)
     extra = join_extras((brokered, _tools(policy, host)))
-    made = () if policy.command else tuple(agent_plan.plan_variables(host, held, policy.words))
+    made = tuple(agent_plan.plan_variables(policy, host, held))
     variables = plan_environment.plan_variables(policy, host, (*made, *extra.variables))
     rows = _rows(policy, host, held, extra)
     own_git = git_plan.plan_own(policy, host)
     checkouts = (f"{git_plan.CHECKOUTS}/{row.name}" for row in host.git.empty_submodules)
-    kept = (*plan_storage.kept(policy, host), *extra.kept, *(f"git/{own.name}/own" for own in own_git), *checkouts)
+    kept = (
+        *(place for _, place in policy.agent.state),
+        *plan_storage.kept(policy, host),
+        *extra.kept,
+        *(f"git/{own.name}/own" for own in own_git),
+        *checkouts,
+    )
     group, limited = _limits(policy, host)
     return Plan(
         policy=policy,
@@ -81,7 +90,6 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         inherited=host.agent.inherited,
         login=agent_plan.describe_missing_login(policy, host),
         state=(
-            host.instance.claude,
             f"{host.instance.login}/store",
             f"{host.instance.own_login}/store",
             host.instance.cover,
@@ -92,6 +100,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         sockets_elsewhere=host.sockets.elsewhere,
         stubs=(*plan_protected.stubs(policy, host), *git_plan.stubs(policy, host)),
         mountpoints=agent_plan.mountpoints(policy, host),
+        seeds=agent_plan.find_seeds(policy, host, variables),
         kept=kept,
         nix=extra.nix,
         relay=extra.relay,
@@ -106,7 +115,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
 
 
 def _notes(policy: Policy, host: Host) -> tuple[str, ...]:
-    return tuple(agent_plan.notes(host)) if policy.program == "client" and not policy.command else ()
+    return tuple(agent_plan.notes(policy, host)) if policy.program == "client" else ()
 
 
 def _limits(policy: Policy, host: Host) -> tuple[GroupLimits | None, tuple[str, ...]]:
@@ -154,17 +163,16 @@ def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Extra
 
 
 def _rows(policy: Policy, host: Host, held: str, extra: Extras) -> tuple[Mount, ...]:
-    of_client = () if policy.command else agent_plan.plan_mounts(policy, host, held)
-    texts = (sandbox_md.PATH, policy.agent.instructions)
+    texts: dict[str, Kind] = {sandbox_md.PATH: "file", **agent_plan.instructions(policy, host)}
     own: tuple[Mount, ...] = (
         *plan_mounts.plan_mounts(policy, host),
         *plan_storage.plan_mounts(policy, host),
-        *of_client,
+        *agent_plan.plan_mounts(policy, host, held),
         *plan_protected.plan_mounts(policy, host),
         *git_plan.plan_mounts(policy, host),
         *masking.plan_mounts(policy, host),
         *extra.mounts,
-        *(Mount(path, "file", "tells the agent where it is", mode=0o644) for path in texts),
+        *(Mount(path, kind, "tells the agent where it is", mode=0o644) for path, kind in texts.items()),
     )
     if host.sockets.paths:
         own = arrange(own)
@@ -182,7 +190,7 @@ def _rows(policy: Policy, host: Host, held: str, extra: Extras) -> tuple[Mount, 
     instructions = b"\n".join(
         part for part in (*host.agent.memory_files[:1], text, *host.agent.memory_files[1:]) if part
     )
-    contents = dict(zip(texts, (text, instructions), strict=True))
+    contents = dict(zip(texts, (text, instructions), strict=False))
     return tuple(row.replace(content=contents[row.dest]) if row.dest in contents else row for row in rows)
 
 
@@ -258,7 +266,7 @@ def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
     if policy.unsafe_mounts and policy.mounts:
         yield "unsafe_mounts: mounts were not checked for what they expose"
     yield from git_plan.warnings(policy, host)
-    model = policy.program == "client" and not policy.command and not held
+    model = policy.program == "client" and not held
     of_network = [*network_plan.warnings(policy, host, needed=policy.agent.upstream.host if model else "")]
     if held or policy.agent.upstreams:
         from claudebox.broker import plan as broker_plan
@@ -268,7 +276,7 @@ def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
     yield from plan_protected.warnings(policy, host)
     yield from masking.warnings(policy, host)
     yield from masking.socket_warnings(host)
-    yield from agent_plan.warnings(host)
+    yield from agent_plan.warnings(policy, host)
     yield from _secret_warnings(policy, host)
     for request in policy.names:
         if request.name not in host.environ and request.origin.startswith("--"):
@@ -322,8 +330,6 @@ def _command(policy: Policy, host: Host, arguments: tuple[str, ...]) -> tuple[st
         return policy.words
     if policy.program == "shell":
         return ("/bin/bash" if host.system.bash else "/bin/sh", *policy.words)
-    if policy.command:
-        return (*policy.command, *policy.words)
-    if host.agent.client is None:
-        raise host.agent.client_problem or ClaudeboxError("`claude` was not found")
+    if host.agent.client is None and policy.agent.is_known:
+        raise host.agent.client_problem or ClaudeboxError(f"`{policy.agent.name}` was not found")
     return agent_plan.command(policy, host, arguments)

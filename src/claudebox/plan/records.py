@@ -203,7 +203,8 @@ class Plan(Value):
     state: tuple[str, ...] = ()  # directories that the launcher makes before it starts
     sockets_elsewhere: tuple[str, ...] = ()  # of the host, that need not be searched for again
     stubs: tuple[Stub, ...] = ()  # stubs that the launcher makes, and takes away at the end
-    mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on
+    mountpoints: tuple[tuple[str, bool], ...] = ()  # places in the instance that something is mounted on
+    seeds: tuple[tuple[str, str, str], ...] = ()  # files of the agent's state: what they must say, the agent's lock
     kept: tuple[str, ...] = ()  # directories of the instance that something inside writes to
     nix: NixAccess | None = None  # on a machine with Nix
     relay: NixRelay | None = None

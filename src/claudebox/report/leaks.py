@@ -67,7 +67,7 @@ def run(plan: Plan, host: Host, changed: Iterable[str], since: float) -> Result 
     deadline = time.monotonic() + BUDGET
     instance = host.instance
     unseen: Unseen = []
-    state = (instance.claude, *(f"{instance.directory}/{path}" for path in plan.kept))
+    state = tuple(f"{instance.directory}/{path}" for path in plan.kept)
     left = (path for directory in state for path in left_behind(directory, since, unseen, deadline))
     found = search(find_forms(secrets), itertools.chain(left, changed), deadline)
     return found.replace(unsearched=(*unseen, *found.unsearched))
@@ -82,7 +82,7 @@ def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
     for secret in host.secrets.held:
         yield secret.env, secret.value
     if host.agent.login.known:
-        yield from list_tokens(host.agent.login.path)
+        yield from list_tokens(plan.policy.agent.upstream, host.agent.login.path)
 
 
 def left_behind(directory: str, since: float, unseen: Unseen, deadline: float) -> Iterator[str]:

@@ -35,7 +35,7 @@ class Ending(Value):
     seconds: float = 0.0  # 0: not shown
     price: str = ""
     git: tuple[str, ...] = ()  # what became of branches
-    resume: str = ""  # the identifier of a conversation
+    resume: str = ""  # the command that continues the conversation
     undo: bool = False  # it can be undone
     disarmed: tuple[Done, ...] = ()  # repositories
     disarmed_more: int = 0  # further ones
@@ -47,7 +47,7 @@ def lines(ending: Ending, width: int = WIDTH) -> Iterator[str]:
     if ending.git or texts:
         yield from _wrap([*_spent(ending), *ending.git, *texts, _SEE[ending.undo]], width)
     if ending.resume:
-        yield f"{_INDENT if ending.git or texts else _HEAD}resume: claudebox --resume {shorten(ending.resume, _PATH)}"
+        yield f"{_INDENT if ending.git or texts else _HEAD}resume: {shorten(ending.resume, _PATH)}"
     yield from look_at(told, ending.disarmed, ending.disarmed_more)
     yield from _unseen(ending.report)
 

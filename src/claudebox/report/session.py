@@ -90,11 +90,11 @@ class SessionReport:
             ending.step("the session log", lambda: self.record.write("end", end))
             ending.step("what was disarmed", self._warn_of_disarmed)
         ending.step("the session log", self.record.close)
-        is_client = self._policy.program == "client" and not self._policy.command
-        if is_client and not self._host.agent.login.known:
+        agent = self._policy.agent
+        if self._policy.program == "client" and agent.login_file and not self._host.agent.login.known:
             from claudebox.agent import report as agent_report
 
-            ending.step("a login that was made inside", lambda: agent_report.offer(self._host.instance))
+            ending.step("a login that was made inside", lambda: agent_report.offer(agent, self._host.instance))
         if self._disarmed and self._looked:
             ending.step("the note of this session", self._unlooked.remove)
             return status
@@ -178,11 +178,13 @@ class SessionReport:
         from claudebox.report.changes import Report
 
         report, resume, price = found or Report(), "", ""
-        is_client = self._policy.program == "client" and not self._policy.command
-        if is_client and os.isatty(1) and os.isatty(2):
+        is_client, agent = self._policy.program == "client", self._policy.agent
+        if is_client and agent.resume and os.isatty(1) and os.isatty(2):
             from claudebox.agent import report as agent_report
 
-            resume = agent_report.find_conversation(self._host.instance, self._started)
+            words = agent_report.find_conversation(agent, self._host.instance, self._started)
+            named = (agent.name,) if self._policy.agent_named else ()
+            resume = " ".join(("claudebox", *named, *words)) if words else ""
         done, moved = self._done, self.moved
         if report.is_empty and not (resume or moved or (done is not None and done.findings)):
             return

@@ -329,9 +329,11 @@ def _size(entry: KeptEntry | None) -> int:
 
 
 def _read_conversation(story: Story, source: SessionRecord) -> None:
+    from claudebox.agent import kinds
     from claudebox.agent.conversation import find_conversations
 
-    add_conversation(story, find_conversations(source.instance, story.began, story.ended))
+    agent = kinds.find_kind(kinds.USUAL)  # others write conversations of another shape
+    add_conversation(story, find_conversations(agent, source.instance, story.began, story.ended))
     story.events += [Event(commit.time, "commits", _subject(commit)) for commit in story.commits]
 
 

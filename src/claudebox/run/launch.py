@@ -113,12 +113,8 @@ class Launch:
 
     def _start(self) -> start.Sandbox:
         """Make everything that the sandbox needs, start it, and let the payload run once everything is in force."""
-        plan, instance, key = self._planned.plan, self._planned.host.instance, ""
-        if self._receipt:
-            from claudebox.agent import plan as agent_plan
-
-            key = agent_plan.key_tail(plan.variables)
-        base_state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
+        plan, instance = self._planned.plan, self._planned.host.instance
+        base_state.create(instance, seeds=plan.seeds, mountpoints=plan.mountpoints, kept=plan.kept)
         if self._login_copy is not None:
             self._login_copy.ensure_usable()
         self._storage = Storage(plan, instance.directory)

@@ -13,7 +13,6 @@ import select
 import termios
 import time
 
-from claudebox.agent.claude import CLAUDE
 from claudebox.base import console
 from claudebox.base.syscalls import signal
 from claudebox.run.terminal import FOREVER, Terminal, is_foreground, reopen, reset_sequence, write_quickly
@@ -55,7 +54,7 @@ class Pty(Terminal):
     signals = (signal.SIGWINCH,)
     has_pty = True
 
-    def __init__(self, *, filtered: bool = False) -> None:
+    def __init__(self, *, filtered: bool = False, hint: bytes = b"") -> None:
         ours = {os.fstat(descriptor).st_rdev for descriptor in (0, 1)}
         self._served = [number for number in (0, 1, 2) if os.isatty(number) and os.fstat(number).st_rdev in ours]
         super().__init__(filtered=filtered, served=self._served)
@@ -67,7 +66,7 @@ class Pty(Terminal):
         self._keys, self._screen = reopen(0, os.O_RDONLY), reopen(1, os.O_WRONLY)
         self._typing = select.poll()
         self._typing.register(self._keys, select.POLLIN)
-        self._filter = None
+        self._hint, self._filter = hint, None
         if filtered:
             from claudebox.run.terminal_filter import TerminalFilter
 
@@ -264,7 +263,7 @@ class Pty(Terminal):
         answer = b""
         if reset := reset_sequence():
             columns, rows = _measure(self._screen)
-            self._to_screen += _erase_hint(self._last, columns) if ends else b""
+            self._to_screen += _erase_hint(self._last, self._hint, columns) if ends else b""
             self._to_screen += (self._filter.undo() if self._filter else reset) + _POP_TITLE
             if self._is_asked:
                 question, answer = _ask(rows, columns)
@@ -316,9 +315,9 @@ def _ask(rows: int, columns: int) -> tuple[bytes, bytes]:
     return b"\x1b7" + question + b"\x1b8", b"".join(b"\x1b[%d;%dR" % place for place in places)
 
 
-def _erase_hint(last: bytes, columns: int) -> bytes:
+def _erase_hint(last: bytes, hint: bytes, columns: int) -> bytes:
     """Return what erases the client's own hint how to resume, if that was its last output: ours replaces it."""
-    hint = last[last.rfind(CLAUDE.resume_hint) :] if CLAUDE.resume_hint in last else b""
+    hint = last[last.rfind(hint) :] if hint and hint in last else b""
     hint, *titles = hint.split(b"\x1b]")  # one may be set after the hint
     hint += b"".join(title.partition(b"\x07")[2] for title in titles)
     first, *parts = hint.split(b"\x1b[")

@@ -151,13 +151,13 @@ class Terminal:
         return lost
 
 
-def open_terminal(*, pty: bool, filtered: bool) -> Terminal:
+def open_terminal(*, pty: bool, filtered: bool, hint: bytes = b"") -> Terminal:
     """Return the standard descriptors of a session, with or without a terminal of its own."""
     if not pty:
         return Terminal(filtered=filtered)
     from claudebox.run.pty import Pty
 
-    return Pty(filtered=filtered)
+    return Pty(filtered=filtered, hint=hint)
 
 
 def reset_sequence(*, alone: bool = True) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox.agent.claude import CLAUDE
+from claudebox.agent import kinds
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.settings.table import SETTINGS
@@ -39,7 +39,8 @@ class Settings(Value):
     given: dict[str, tuple[SettingValue, ...]]
     words: tuple[str, ...] = ()  # the agent's arguments, or the operands of a verb
     verb: str = ""
-    agent: AgentKind = CLAUDE
+    argv: tuple[str, ...] = ()  # as they came
+    agent: AgentKind = kinds.find_kind(kinds.USUAL)
     client: str = ""  # the client's own path, where an editor starts claudebox as its process wrapper
     start: str = ""  # the working directory, if the project is the whole repository around it
     reader: SettingsReader | None = None  # which has already read the user's files
@@ -103,7 +104,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[SettingValu
     return given
 
 
-def parse_arguments(argv: Sequence[str], agent: AgentKind = CLAUDE) -> Settings:
+def parse_arguments(argv: Sequence[str], agent: AgentKind = Settings.agent) -> Settings:
     """Return the verb, the flags, and the arguments that are not ours."""
     if argv and argv[0].startswith("/") and argv[0].rpartition("/")[2] in (agent.name, f"{agent.name}.exe"):
         return Settings({}, tuple(argv[1:]), agent=agent, client=argv[0])  # an editor's: no flag of ours
@@ -115,7 +116,7 @@ def parse_arguments(argv: Sequence[str], agent: AgentKind = CLAUDE) -> Settings:
         _check_actions(given)
     elif "help" not in given:
         verb.check_words(tuple(row.value for row in given.get(verb.word, ())) if verb.launches else words)
-    return Settings(given, words, verb.word if verb else "", read.agent)
+    return Settings(given, words, verb.word if verb else "", tuple(argv), read.agent)
 
 
 class _Arguments:
@@ -193,6 +194,7 @@ class _Arguments:
         agent = find_agent(word)
         if agent is not None:
             self.agent = agent
+            self.given["agent"] = [SettingValue(agent.name, f"claudebox {agent.name}")]
             self._take_rest()
         return agent is not None
 
@@ -228,7 +230,7 @@ def _find_verb(word: str) -> Verb | None:
 
 def find_agent(word: str) -> AgentKind | None:
     """Return the agent of this name; everything behind it is its own."""
-    return CLAUDE if word == CLAUDE.name else None
+    return kinds.find_kind(word) if word in kinds.NAMES else None
 
 
 def _refuse_former(flag: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from claudebox import build_paths
+from claudebox.agent.record import AgentKind
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.network.tiers import TIERS
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from claudebox.agent.record import AgentKind
     from claudebox.network.tiers import Tier
     from claudebox.settings.layers import Settings, SettingValue
     from claudebox.settings.records import Program
@@ -35,15 +35,20 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
             f"`--exec`: `{settings.words[0]}` is not the name of a program",
             hint="write `./-name` for a file of the project",
         )
-    if program == "client" and not settings.all("command"):
-        _check_words(settings.agent, settings.words)
+    agent = settings.agent
+    if settings.all("command"):  # a program of the user's, of which nothing else is known
+        name, *always = parsers.words(settings.one("command"))
+        agent = AgentKind(name, always=tuple(always))
+    if program == "client":
+        _check_words(agent, settings.words)
     network, asked = settings.one("network"), _read_fields(settings)
     limits, undo, budget = (_record(asked, name) for name in ("limits", "undo", "budget"))
     mounts = (parsers.resolve(request, home, workdir) for request in asked.pop("mounts", ()))
     shows_path, toolchains = _decide_toolchains(asked.pop("toolchains", ()))
     policy = Policy(
         program=program,
-        agent=settings.agent,
+        agent=agent,
+        agent_named=bool(settings.all("agent")),
         words=settings.words,
         client=settings.client,
         start=settings.start,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox.agent.claude import CLAUDE
+from claudebox.agent import kinds
 from claudebox.base.records import Value
 from claudebox.network.tiers import TIERS
 
@@ -187,7 +187,8 @@ class Policy(Value):
 
     program: Program
     words: tuple[str, ...] = ()
-    agent: AgentKind = CLAUDE
+    agent: AgentKind = kinds.find_kind(kinds.USUAL)
+    agent_named: bool = False  # the user has chosen it
     client: str = ""  # the client that an editor names
     network: str = "full"  # the name of a tier
     network_origin: str = "default"
@@ -212,7 +213,6 @@ class Policy(Value):
     credential: GitCredential | None = None
     secrets: tuple[SecretRequest, ...] = ()
     budget: tuple[int, int] = (0, 0)  # what the model may cost: millionths of a dollar, tokens
-    command: tuple[str, ...] = ()  # another agent
     kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
     refuse_secrets: bool = False
     filter_terminal: bool = False
@@ -249,7 +249,7 @@ class Policy(Value):
         named = {request.name for request in self.names if not request.untrusted}
         named |= {constant.name for constant in self.constants if not constant.untrusted}
         named.intersection_update(self.agent.upstream.credentials)
-        return self.auth == "broker" and not (self.command or named or self.cloud)
+        return self.auth == "broker" and not (named or self.cloud)
 
     @property
     def cloud(self) -> str:

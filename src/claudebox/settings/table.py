@@ -23,8 +23,13 @@ SETTINGS: tuple[Setting, ...] = (
             runs="session"),
     Setting("shell", ("--shell",), "switch", "Starting", "open an interactive bash in the sandbox", runs="session"),
     Setting(
+        "agent", (), "text", "Starting", "the agent that `claudebox` without its name starts: `claude`, `codex`, "
+        "`gemini`, `opencode`, `aider`, `qwen`, `copilot`, or one of ~/.claudebox/agents",
+        metavar="NAME", example="codex", variable="CLAUDEBOX_AGENT", in_files="user",
+    ),
+    Setting(
         "command", (), "words", "Starting", "another agent to start instead of Claude Code: program and arguments",
-        in_files="user", field="command", parse=parsers.words,
+        in_files="user", parse=parsers.words,
     ),
 
     Setting("detach", ("--detach",), "switch", "Agents",

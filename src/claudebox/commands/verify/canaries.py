@@ -22,7 +22,7 @@ from claudebox.base.errors import ClaudeboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.agent.record import AgentKind
+    from claudebox.agent.record import AgentKind, ModelService
     from claudebox.host.records import Host
 
 
@@ -35,7 +35,7 @@ _UNLINK = 9
 class Canaries:
     """Everything planted; `remove` undoes it."""
 
-    def __init__(self, state: str, workdir: str) -> None:
+    def __init__(self, state: str, workdir: str, service: ModelService) -> None:
         self.token = f"canary-{secrets.token_hex(12)}"
         self.leftover = f"leftover-{secrets.token_hex(12)}"
         self.credential = f"canary-{secrets.token_hex(20)}"  # for the broker, instead of the user's
@@ -52,7 +52,7 @@ class Canaries:
         self.descriptor = -1
         self.key = ""  # why no key could be planted
         self._state = state
-        self._workdir = workdir
+        self._workdir, self._service = workdir, service
         self._open: list[socket.socket] = []
         self._directory = ""
         self._hidden = ""
@@ -74,7 +74,7 @@ class Canaries:
             self.login = os.path.join(self._hidden, "login.json")
             tokens = {"accessToken": self.credential, "refreshToken": self.credential, "expiresAt": 1 << 43}
             with open(self.login, "x", encoding="ascii") as file:
-                json.dump(as_document(tokens), file)
+                json.dump(as_document(self._service, tokens), file)
         self._plant_sockets()
         self._child = subprocess.Popen(
             [sys.executable, "-IS", "-c", "import time; time.sleep(600)", self.token], env={"CANARY": self.token},

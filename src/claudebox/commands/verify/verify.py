@@ -135,8 +135,8 @@ def examine(
     instance = first.host.instance
     with contextlib.ExitStack() as stack:
         stack.enter_context(rehearsal.temporary_state(instance))
-        base_state.create(instance, workdir=first.plan.workdir, key="", mountpoints=())
-        canaries = Canaries(instance.state, first.plan.workdir)
+        base_state.create(instance)
+        canaries = Canaries(instance.state, first.plan.workdir, policy.agent.upstream)
         stack.callback(canaries.remove)
         canaries.plant()
         planned = session.make_plan(

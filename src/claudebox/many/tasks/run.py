@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from claudebox import __version__, session
 from claudebox.agent import facts as agent_facts
+from claudebox.agent import kinds
 from claudebox.base import console, syscalls
 from claudebox.base.errors import FAILED as REFUSED
 from claudebox.base.errors import ClaudeboxError, describe_failure
@@ -253,7 +254,10 @@ def _withhold_secrets(result: TaskResult, target: str, environ: dict[str, str]) 
 
 def _secrets(environ: dict[str, str]) -> Iterator[tuple[str, str]]:
     yield from ((name, value) for name, value in environ.items() if looks_secret(name, value))
-    yield from agent_facts.list_tokens(f"{machine.current_home(environ)}/.claude/.credentials.json")
+    home = machine.current_home(environ)
+    for agent in kinds.find_kinds():
+        if agent.login_file:
+            yield from agent_facts.list_tokens(agent.upstream, f"{home}/{agent.directory}/{agent.login_file}")
 
 
 def _verdict(status: int, answer: dict[str, Any], said_last: str, errors: set[int] | None) -> tuple[int, str]:

@@ -1,0 +1,65 @@
+"""GitHub's Copilot CLI, as a row."""
+
+from __future__ import annotations
+
+from claudebox.agent.record import AgentKind, Upstream
+
+COPILOT = AgentKind(
+    name="copilot",
+    title="Copilot CLI",
+    install="npm install -g @github/copilot",
+    package="@github/copilot",
+    places=("~/.local/bin/copilot", "~/.npm-global/bin/copilot", "~/.volta/bin/copilot", "~/.bun/bin/copilot"),
+    least=(1, 0, 0),
+    tried=(1, 0, 102),
+    always=("--allow-all",),
+    printing=frozenset(("-p", "--prompt")),
+    subcommands=frozenset((
+        "app", "completion", "config", "help", "init", "instruction", "login", "lsp", "mcp", "memories", "plugin",
+        "sandbox", "sessions", "skill", "update", "version", "workflow",
+    )),
+    unarmed=frozenset((
+        "app", "completion", "config", "help", "instruction", "lsp", "mcp", "memories", "plugin", "sessions", "skill",
+        "version", "workflow",
+    )),
+    not_inside={
+        "login": ("a login stays outside", "set COPILOT_GITHUB_TOKEN on the host"),
+        "sandbox": ("its own sandbox cannot be made in this one", "leave it out: this is one"),
+        "update": ("the program inside is the host's own, read-only", "run it on the host"),
+    },
+    task=("--output-format", "json"),
+    resume=("--continue",),
+    directory=".copilot",
+    state=((".copilot", "home/.copilot"),),
+    transcripts="home/.copilot/session-state/*/events.jsonl",
+    instructions=".copilot/copilot-instructions.md",
+    protected=((".github/hooks", "copilot runs hooks from here"), (".mcp.json", "copilot starts these servers")),
+    hidden=((".copilot", "Copilot's login and conversations"),),
+    env=(
+        ("COPILOT_ALLOW_ALL", "true", "trusts the project: the sandbox is the boundary"),
+        ("COPILOT_AUTO_UPDATE", "false", "the program is read-only inside"),
+    ),
+    keys=("COPILOT_PROVIDER_API_KEY",),
+    passed=(
+        ("COPILOT_MODEL", "the model", ""),
+        ("COPILOT_PROVIDER_TYPE", "the kind of the provider", ""),
+        ("COPILOT_PROVIDER_WIRE_API", "how the provider is asked", ""),
+        ("COPILOT_PROVIDER_MODEL_ID", "the model of the provider", ""),
+        ("COPILOT_PROVIDER_WIRE_MODEL", "the name of the model", ""),
+    ),
+    upstreams=(
+        Upstream(
+            name="provider",
+            keys=("COPILOT_PROVIDER_API_KEY",),
+            official="https://api.openai.com/v1",
+            base_url="COPILOT_PROVIDER_BASE_URL",
+            env=(
+                ("COPILOT_PROVIDER_API_KEY", "{placeholder}"),
+                ("COPILOT_PROVIDER_BASE_URL", "{url}"),
+            ),
+            paths=(("POST", "/responses"), ("POST", "/chat/completions"), ("GET", "/models")),
+            fields=("openai-beta", "openai-intent"),
+            usage="responses",
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,54 @@
+"""Qwen Code, as a row."""
+
+from __future__ import annotations
+
+from claudebox.agent.record import AgentKind, Seed, Upstream
+
+QWEN = AgentKind(
+    name="qwen",
+    title="Qwen Code",
+    install="npm install -g @qwen-code/qwen-code",
+    package="@qwen-code/qwen-code",
+    places=("~/.local/bin/qwen", "~/.npm-global/bin/qwen", "~/.volta/bin/qwen", "~/.bun/bin/qwen"),
+    least=(0, 10, 0),
+    tried=(0, 15, 10),
+    always=("--yolo",),
+    printing=frozenset(("-p", "--prompt")),
+    subcommands=frozenset(("auth", "channel", "extensions", "hook", "hooks", "mcp", "review")),
+    unarmed=frozenset(("auth", "channel", "extensions", "hook", "hooks", "mcp", "review")),
+    not_inside={
+        "auth": ("a login stays outside", "set OPENAI_API_KEY on the host"),
+        "--sandbox": ("its own sandbox cannot be made in this one", "leave it out: this is one"),
+        "-s": ("its own sandbox cannot be made in this one", "leave it out: this is one"),
+    },
+    task=("--output-format", "json"),
+    resume=("--resume", "{id}"),
+    directory=".qwen",
+    state=((".qwen", "home/.qwen"),),
+    seeds=(
+        Seed(
+            ".qwen/settings.json",
+            """{"security": {"auth": {"selectedType": "openai"}, "folderTrust": {"enabled": false}},
+            "general": {"enableAutoUpdate": false, "disableAutoUpdate": true}}""",
+        ),
+    ),
+    transcripts="home/.qwen/projects/*/chats/*.jsonl",
+    instructions=".qwen/QWEN.md",
+    protected=((".qwen", "qwen starts servers and runs hooks that stand here"),),
+    hidden=((".qwen", "Qwen Code's login and conversations"),),
+    env=(("QWEN_SANDBOX", "false", "its own sandbox cannot be made in this one"),),
+    keys=("OPENAI_API_KEY",),
+    passed=(("OPENAI_MODEL", "the model", ""), ("QWEN_MODEL", "the model", "")),
+    upstreams=(
+        Upstream(
+            name="openai",
+            keys=("OPENAI_API_KEY",),
+            official="https://api.openai.com/v1",
+            base_url="OPENAI_BASE_URL",
+            env=(("OPENAI_API_KEY", "{placeholder}"), ("OPENAI_BASE_URL", "{url}")),
+            paths=(("POST", "/chat/completions"), ("GET", "/models")),
+            fields=("x-dashscope-*",),
+            usage="chat",
+        ),
+    ),
+)
