@@ -20,7 +20,7 @@ _claudebox() {
     --allow-domain) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --publish) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --budget) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
-    --allow) mapfile -t COMPREPLY < <(compgen -W "git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml" -- "$word"); return ;;
+    --allow) mapfile -t COMPREPLY < <(compgen -W "git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml .aider.conf.yml .codex .agents .github/hooks .gemini .opencode opencode.json opencode.jsonc .qwen .cursor/mcp.json" -- "$word"); return ;;
   esac
   [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --time-limit --memory --dry-run --explain --check --verify --json --help --version --profile --set --env --env-file --mount-ro --mount-rw --toolchain --package --network --allow-domain --publish --budget --allow" -- "$word")
 }

@@ -6,6 +6,8 @@ All of it is committed; `--check` writes nothing and fails if something is stale
 from __future__ import annotations
 
 import ast
+import importlib
+import json
 import sys
 import tomllib
 from pathlib import Path
@@ -16,7 +18,9 @@ sys.path[:0] = [str(TOP / "src"), str(TOP)]
 
 from scripts import reference  # noqa: E402
 
+from claudebox.agent.record import AgentKind  # noqa: E402
 from claudebox.commands import profiles  # noqa: E402
+from claudebox.tables import paths  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,8 +54,37 @@ def outputs() -> dict[str, str]:
         "completions/_claudebox": reference.zsh_completion(),
         "completions/claudebox.fish": reference.fish_completion(),
         "docs/design.md": _between("docs/design.md", _TREE, _END_OF_TREE, ("```", *tree(), "```")),
+        "src/claudebox/tables/agents.py": agents_table(),
         "docs/platforms.md": _between("docs/platforms.md", _RESULTS, _END_OF_RESULTS, results()),
     }
+
+
+def agents_table() -> str:
+    """Return what is known of all agents by every launch, which loads the row of one alone."""
+    names = sorted(path.stem for path in (TOP / "src/claudebox/agent").glob("*.py"))
+    modules = {name: importlib.import_module(f"claudebox.agent.{name}") for name in names if name != "__init__"}
+    rows = [
+        row for name, module in modules.items() if isinstance(row := getattr(module, name.upper(), None), AgentKind)
+    ]
+    rows.sort(key=lambda row: row.name != "claude")
+    known = {name for name, _, _ in paths.PROTECTED}
+    protected = {path: why for row in rows for path, why in row.protected if path not in known}
+    hidden = {path: why for row in rows for path, why in row.hidden}
+    return "\n".join((
+        '"""What every launch must know of all agents; written by scripts/generate from their rows: do not edit."""',
+        "", "from __future__ import annotations", "",
+        f"NAMES: tuple[str, ...] = ({', '.join(json.dumps(row.name) for row in rows)})", "",
+        "# In the project: what some agent of the host executes or obeys, and why.",
+        *_pairs("PROTECTED", protected), "",
+        "# In the home: where they keep logins and conversations.",
+        *_pairs("HIDDEN", hidden), "",
+    ))  # fmt: skip
+
+
+def _pairs(name: str, rows: dict[str, str]) -> Iterator[str]:
+    yield f"{name}: tuple[tuple[str, str], ...] = ("
+    yield from (f"    ({json.dumps(path)}, {json.dumps(why)})," for path, why in rows.items())
+    yield ")"
 
 
 def _between(file: str, begin: str, end: str, rows: Iterable[str]) -> str:

@@ -119,6 +119,8 @@ def _enter_project(verb: Verb | None, flags: Settings, environ: dict[str, str]) 
             console.warn(f"{error.message}; going on without your settings")
             reader.own = ()
         flags = flags.replace(reader=reader)
+    if verb is None or verb.launches:
+        flags = layers.choose_agent(flags, environ, own)
     project = layers.look_up("project", flags, environ, own)
     if not project or project[-1].value == "directory" or (root := git_facts.find_root(start)) in ("", start):
         return flags

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from claudebox.many.detach import Notifier
     from claudebox.plan.records import Plan
     from claudebox.settings.files import SettingsReader
-    from claudebox.settings.layers import Settings, SettingValue
+    from claudebox.settings.layers import Settings
     from claudebox.settings.records import Policy, SecretRequest
 
 
@@ -130,12 +130,12 @@ def read_settings(
         if first_launch.offer_texts(home):
             flags = flags.replace(reader=None)
     if not configured and not os.path.lexists(".claudebox.toml"):
-        flags = _choose_agent(flags, layers.look_up("agent", flags, environ))
+        flags = layers.choose_agent(flags, environ)
         return layers.merge(flags, environ), None
     from claudebox.settings import files as settings_files
 
     reader = flags.reader or settings_files.SettingsReader(home)
-    flags = _choose_agent(flags, layers.look_up("agent", flags, environ, settings_files.layers(flags, environ, reader)))
+    flags = layers.choose_agent(flags, environ, settings_files.layers(flags, environ, reader))
     return settings_files.apply(flags, environ, reader, workdir=machine.current_directory(), approve=approve), reader
 
 
@@ -150,21 +150,6 @@ def _may_offer(flags: Settings, environ: dict[str, str], home: str) -> bool:
     if any(layers.look_up(key, flags, environ, own) for key in ("inherit", "claude_home", "command")):
         return False
     return any(os.path.exists(f"{home}/.claude/{name}") for name in TEXTS)
-
-
-def _choose_agent(flags: Settings, wanted: tuple[SettingValue, ...]) -> Settings:
-    """Read the arguments again if they are another agent's than they were taken for."""
-    if not wanted or wanted[-1].value == flags.agent.name or flags.client:
-        return flags
-    from claudebox.agent import kinds
-    from claudebox.settings import layers
-
-    name = wanted[-1].value
-    if name not in kinds.NAMES:
-        raise ClaudeboxError(
-            f"`{wanted[-1].origin}`: there is no agent `{name}`", hint=f"there are {', '.join(kinds.NAMES)}"
-        )
-    return layers.parse_arguments(flags.argv, kinds.find_kind(name)).replace(start=flags.start, reader=flags.reader)
 
 
 def _approve(request: Iterable[str]) -> bool:

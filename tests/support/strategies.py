@@ -68,7 +68,13 @@ requests = st.builds(
 FLAGS = {flag: row for row in SETTINGS for flag in row.flags}
 # Words that decide what the others mean.
 OWN_WORDS = {
-    "--", *FLAGS, *FORMER, *CLAUDE.background, *CLAUDE.subcommands, *kinds.NAMES, *(verb.word for verb in VERBS)
+    "--",
+    *FLAGS,
+    *FORMER,
+    *CLAUDE.background,
+    *CLAUDE.subcommands,
+    *kinds.NAMES,
+    *(verb.word for verb in VERBS),
 }
 foreign_words = strings.filter(lambda word: word.partition("=")[0] not in OWN_WORDS)
 

@@ -165,6 +165,11 @@ CLAUDE = AgentKind(
         "session-env", "sessions", "shell-snapshots", "shell_snapshots", "statsig", "stats-cache.json", "tasks",
         "telemetry", "todos", "usage-data",
     )),
+    protected=((".claude", "the host's own claude runs hooks and commands from here"),),
+    hidden=(
+        (".claude", "the host's own Claude state and login"),
+        (".claude.json", "the host's own Claude state"),
+    ),
     env=(
         ("CLAUDE_CONFIG_DIR", "{home}/.claude", "keeps all of the client's state in one directory"),
         ("CLAUDE_SECURESTORAGE_CONFIG_DIR", "/run/claudebox/login/store", "keeps the login apart from the state"),

@@ -56,7 +56,6 @@ GEMINI = AgentKind(
                 ("POST", f"{_MODEL}:generateContent"),
                 ("POST", f"{_MODEL}:streamGenerateContent"),
                 ("POST", f"{_MODEL}:countTokens"),
-                ("POST", f"{_MODEL}:embedContent"),
                 ("GET", "/v1beta/models"),
                 ("GET", _MODEL),
             ),

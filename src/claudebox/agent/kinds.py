@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from claudebox.tables import agents
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.agent.record import AgentKind
 
 
-USUAL = "claude"
-NAMES = ("claude", "codex", "gemini", "opencode", "aider", "qwen", "copilot")
+USUAL, NAMES = "claude", agents.NAMES
 
 
 def find_kind(name: str) -> AgentKind:

@@ -142,6 +142,7 @@ _MOVED = "a directory was moved meanwhile"
 _MOST_KEPT = 512
 _LARGEST = 1 << 20  # of a file that is compared
 CLOSED, RENAMED, DISARMED, LED_AWAY, OTHERWISE, TOLD = "closed", "renamed", "disarmed", "link", "addresses", "told"
+OBEYED = "obeyed"  # not by git, but by an agent of the host
 _STATE = ("HEAD", "index", "packed-refs", "logs/HEAD")  # what changes with commits and the index
 
 
@@ -232,6 +233,7 @@ def tabulate(done: Disarmed, root: str) -> list[tuple[str, str, str]]:
         DISARMED: ("disarmed", put),
         RENAMED: ("disarmed", put),
         TOLD: ("changed", ""),
+        OBEYED: ("put aside", "agents of the host would obey it; now "),
     }
     return [(relative(path, root), texts[how][0], texts[how][1] + shorten(", ".join(parts), 300))
             for path, how, parts in done.findings]  # fmt: skip

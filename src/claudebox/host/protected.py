@@ -169,6 +169,8 @@ def _settle(look_at: Callable[[], Iterable[ProtectedPath]], instance: Instance) 
 def _rows(workdir: str, repository: Repository | None) -> Iterator[ProtectedPath]:
     for name, stub, reason in tables_paths.PROTECTED:
         yield _look(name, workdir, name, stub, reason)
+    for name, reason in tables_paths.PUT_ASIDE:
+        yield _look(name, workdir, name, "none", reason)
     if repository is None:
         return
     if repository.root != workdir or (repository.problem and repository.gitfile is None):

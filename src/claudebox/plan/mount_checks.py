@@ -156,7 +156,7 @@ def _survey(policy: Policy, host: Host) -> _Ground:
     over_hidden = dict.fromkeys(host.places.home.lineage, "your home")
     for lineage, what in hidden:
         over_hidden.update(dict.fromkeys(lineage, what))
-    reserved = {*_RESERVED, f"{host.home}/.claude"}
+    reserved = {*_RESERVED, *(f"{host.home}/{path}" for path, _ in policy.agent.state)}
     if host.git.repository and host.git.repository.common_dir:
         reserved.add(host.git.repository.common_dir)
     own = (("/tmp", "/tmp"), ("/etc", "/etc"), (host.workdir.real, "project"), (host.home, "home"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import marshal
 import os
+import stat
 import time
 
 from claudebox.base import console
@@ -17,8 +18,12 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import (
     OPEN_DIRECTORY,
     Closing,
+    close_again,
     identify,
     list_names,
+    mode_of,
+    open_known,
+    open_up,
     read_at,
     read_small,
     replace_file,
@@ -30,7 +35,7 @@ from claudebox.base.state import Instance
 from claudebox.git.facts import KEPT, KEPT_LIMIT, Nested
 from claudebox.host import protected as host_protected
 from claudebox.report.log import SUFFIX, SessionLog
-from claudebox.tables.paths import GIT
+from claudebox.tables.paths import GIT, PUT_ASIDE
 from claudebox.undo import manifest, snapshot
 from claudebox.undo.snapshot import Beginning, Moment
 
@@ -39,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from claudebox.git.disarm import Disarmed
+    from claudebox.git.disarm import Disarmed, Finding
     from claudebox.host.records import Host, Identity, ProtectedPath
     from claudebox.plan.records import Plan
     from claudebox.report.changes import Report
@@ -49,9 +54,10 @@ if TYPE_CHECKING:
 NOTES = "unlooked"  # in ~/.claudebox, for all projects: notes of sessions that are still to be examined
 UNSEEN = "unseen-"  # prefix in the state of a project: sessions that were examined, and whose report nobody has seen
 PATIENCE = 5.0  # seconds that a launch waits until a killed session is examined
-_FORMAT = 5
+_FORMAT = 6
 _LIMIT = 1 << 30  # bytes of a note: it lists the project
 _MEMORY = 2 << 30  # bytes that an examination may take
+_HELD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SLACK = 2.0  # seconds by which times of file systems may be rounded
 _UNEXAMINED = "and what it left was not examined"
 unfinished: list[str] = []  # notes of sessions that could not be examined in full
@@ -69,6 +75,7 @@ class Scope(Value):
     opened: bool = False  # the user lets it change what git's configuration names
     nested: tuple[Nested, ...] = ()  # repositories of the user's that were there
     earlier: Moment | None = None  # when the first of the sessions began that ran at the same time here
+    unwanted: tuple[str, ...] = ()  # what agents of the host would obey, and was not there
 
 
 def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
@@ -97,8 +104,16 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
         any(request.name == GIT for request in policy.allow),
         # While something is left to be disarmed, nothing counts as the user's own.
         host.git.nested if not unfinished else (),
+        unwanted=tuple(_find_unwanted(policy, host)),
     )
     return share(scope, host.instance.state)
+
+
+def _find_unwanted(policy: Policy, host: Host) -> Iterator[str]:
+    """Yield what some agent obeys in a project, is not there, and may not come from this session."""
+    allowed = {request.name for request in policy.allow}
+    missing = {row.name for row in host.project.guarded if row.kind == "missing"}
+    yield from (name for name, _ in PUT_ASIDE if name in missing and name not in allowed)
 
 
 def share(scope: Scope, directory: str) -> Scope:
@@ -193,9 +208,24 @@ class Leftovers:
         roots = tuple((root, min(at.moment.since(), earlier), at.identity) for root, _, at in scope.roots)
         area = disarm.Area(roots, scope.mounts, scope.known, scope.nested, scope.home, scope.opened)
         done = disarm.disarm(area)
+        done = done.replace(findings=(*self._put_aside(), *done.findings))
         self._reopened = done.reopened
         self._keep(done.kept)
         return done
+
+    def _put_aside(self) -> Iterator[Finding]:
+        """Rename what an agent of the host would obey, and no session may make."""
+        from claudebox.git import disarm
+
+        root, _, start = self._scope.roots[0]
+        for path in self._scope.unwanted:
+            try:
+                made = _rename_aside(root, start.identity, path)
+            except OSError as error:
+                yield f"{root}/{path}", disarm.CLOSED, (error.strerror or "",)
+            else:
+                if made:
+                    yield f"{root}/{path}", disarm.OBEYED, (made,)
 
     def _keep(self, paths: tuple[str, ...]) -> None:
         """Remember for the next session which git directories have settings of their own."""
@@ -206,6 +236,29 @@ class Leftovers:
                     replace_file(directory, KEPT, content)
         except OSError:  # a full disk: the next session finds those near the top
             pass
+
+
+def _rename_aside(root: str, identity: Identity, path: str) -> str:
+    """Rename what is at a path below a directory, or the link that leads there; return its new name, "" for nothing."""
+    from claudebox.git import disarm
+
+    parts = path.split("/")
+    current = open_known(root, _HELD, identity)
+    for number, name in enumerate(parts):
+        with Closing(current) as directory:
+            mode = mode_of(name, directory)
+            if not mode:
+                return ""
+            if number + 1 == len(parts) or stat.S_ISLNK(mode):
+                closed = open_up(directory)
+                try:
+                    return "/".join((*parts[:number], disarm.rename_aside(directory, name)))
+                finally:
+                    close_again(directory, closed)
+            if not stat.S_ISDIR(mode):
+                return ""
+            current = os.open(name, _HELD, dir_fd=directory)
+    return ""
 
 
 class Unlooked:
@@ -360,7 +413,7 @@ def _pack(scope: Scope) -> tuple[Any, ...]:
     )
     nested = tuple((row.path, row.identity, row.hooks, row.config) for row in scope.nested)
     earlier = scope.earlier.as_tuple() if scope.earlier is not None else None
-    return scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened, nested, earlier
+    return scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened, nested, earlier, scope.unwanted
 
 
 def read_note(path: str, held: int, directory: str) -> Note | None:
@@ -378,15 +431,14 @@ def read_note(path: str, held: int, directory: str) -> Note | None:
     return Note(os.path.basename(path), instance, scope, began, known)
 
 
-def _unpack(
-    workdir: str, home: str, mounts: Any, known: Any, rows: Any, opened: Any, nested: Any, earlier: Any
-) -> Scope:  # fmt: skip
+def _unpack(workdir: str, home: str, mounts: Any, known: Any, rows: Any, *rest: Any) -> Scope:
+    opened, nested, earlier, unwanted = rest
     roots = tuple(
         (top, own, Beginning(top, Moment(*times), (device, inode), listing and manifest.unpack(listing)))
         for top, own, device, inode, *times, listing in rows
     )
     repositories = tuple(Nested(*row) for row in nested)
-    return Scope(workdir, home, mounts, known, roots, opened, repositories, earlier and Moment(*earlier))
+    return Scope(workdir, home, mounts, known, roots, opened, repositories, earlier and Moment(*earlier), unwanted)
 
 
 def _assume_all(workdir: str, home: str, began: float) -> Scope:

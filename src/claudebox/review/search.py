@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from claudebox import session
+from claudebox.agent import kinds
 from claudebox.agent.facts import list_tokens
 from claudebox.base import console
 from claudebox.base import state as base_state
@@ -36,8 +37,10 @@ def list_values(
     home = current_home(environ)
     entered = {name for name, _ in story.entered}
     found = [(name, value) for name, value in environ.items() if name not in entered and looks_secret(name, value)]
-    for login in (f"{home}/.claude/.credentials.json", f"{home}/.claudebox/login/credentials.json"):
-        found += list_tokens(login)
+    for agent in kinds.find_kinds():
+        if agent.login_file:
+            for login in (f"{home}/{agent.directory}/{agent.login_file}", f"{home}/.claudebox/login/credentials.json"):
+                found += list_tokens(agent.upstream, login)
     os.chdir(workdir)
     policy = _read_policy(flags, environ)
     unknown = []

@@ -228,6 +228,20 @@ def _find_verb(word: str) -> Verb | None:
     return verbs.find_verb(word)
 
 
+def choose_agent(flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] = ()) -> Settings:
+    """Read the arguments again if they are another agent's than they were taken for."""
+    wanted = look_up("agent", flags, environ, layers)
+    if not wanted or wanted[-1].value == flags.agent.name or flags.client:
+        return flags
+    name = wanted[-1].value
+    agent = find_agent(name)
+    if agent is None:
+        known = ", ".join(kinds.NAMES)
+        raise ClaudeboxError(f"`{wanted[-1].origin}`: there is no agent `{name}`", hint=f"there are {known}")
+    read = parse_arguments(flags.argv, agent) if flags.argv else flags.replace(agent=agent)
+    return read.replace(start=flags.start, reader=flags.reader)
+
+
 def find_agent(word: str) -> AgentKind | None:
     """Return the agent of this name; everything behind it is its own."""
     return kinds.find_kind(word) if word in kinds.NAMES else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from claudebox.tables import agents
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.host.records import StubKind
@@ -80,8 +82,7 @@ HIDDEN: tuple[tuple[str, str], ...] = (
     (".node_repl_history", "node history"),
     (".psql_history", "database history"),
     (".mysql_history", "database history"),
-    (".claude", "the host's own Claude state and login"),
-    (".claude.json", "the host's own Claude state"),
+    *agents.HIDDEN,
     (".claudebox", "claudebox's own state"),
     ("/var/lib/tailscale", "Tailscale node key"),
     ("/etc/ssl/private", "host keys"),
@@ -206,7 +207,11 @@ PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
     (".claudebox.toml", "directory", "claudebox reads it"),
 )
 
-NAMES = (GIT, *(name for name, _, _ in PROTECTED))  # what `--allow` takes
+# The same for other agents. What is missing has no stub, since a project full of strange directories would be worse;
+# what a session makes is put aside at its end.
+PUT_ASIDE: tuple[tuple[str, str], ...] = (*agents.PROTECTED, (".cursor/mcp.json", "Cursor starts these servers"))
+
+NAMES = (GIT, *(name for name, _, _ in PROTECTED), *(name for name, _ in PUT_ASIDE))  # what `--allow` takes
 
 # Names of directories that no snapshot keeps: large, and made again by the tool that made them.
 UNKEPT = ("node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".pytest_cache", ".ruff_cache")

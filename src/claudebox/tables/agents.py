@@ -1,0 +1,32 @@
+"""What every launch must know of all agents; written by scripts/generate from their rows: do not edit."""
+
+from __future__ import annotations
+
+NAMES: tuple[str, ...] = ("claude", "aider", "codex", "copilot", "gemini", "opencode", "qwen")
+
+# In the project: what some agent of the host executes or obeys, and why.
+PROTECTED: tuple[tuple[str, str], ...] = (
+    (".aider.conf.yml", "aider runs the commands that stand here as tests"),
+    (".codex", "codex starts servers and runs hooks that stand here"),
+    (".agents", "agents load skills and plugins from here"),
+    (".github/hooks", "copilot runs hooks from here"),
+    (".gemini", "gemini starts servers and runs hooks that stand here"),
+    (".opencode", "opencode loads plugins and tools from here"),
+    ("opencode.json", "opencode loads plugins and starts servers that stand here"),
+    ("opencode.jsonc", "opencode loads plugins and starts servers that stand here"),
+    (".qwen", "qwen starts servers and runs hooks that stand here"),
+)
+
+# In the home: where they keep logins and conversations.
+HIDDEN: tuple[tuple[str, str], ...] = (
+    (".claude", "the host's own Claude state and login"),
+    (".claude.json", "the host's own Claude state"),
+    (".aider", "aider's keys and caches"),
+    (".aider.conf.yml", "aider's settings, which may hold keys"),
+    (".codex", "Codex's login and conversations"),
+    (".copilot", "Copilot's login and conversations"),
+    (".gemini", "Gemini's login and conversations"),
+    (".local/share/opencode", "opencode's logins and conversations"),
+    (".config/opencode", "opencode's configuration, which may hold keys"),
+    (".qwen", "Qwen Code's login and conversations"),
+)
