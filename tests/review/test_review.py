@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 from tests.conftest import wait_until
 from tests.review.examples import draw_png
+from tests.support.client import bash, conversation, equip
 
 from claudebox.review.diffs import read_patch
 from claudebox.review.records import Story
 from claudebox.review.task import render_task
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYzE5kd9q2"
+KEY = "sk-ant-api03-key-that-stays-outside-which-is-long-enough"
 PICTURE = draw_png(8, 4, lambda x, y: (x * 9, y * 9, 9))
 
 
@@ -277,3 +279,32 @@ def test_a_task_has_a_page_of_its_own(tmp_path):
     assert read_patch(patch, 9)[0].how == "new"
     for told in ("fix", "failed", "the agent ended with 1", "evil.example", "<b>", "git apply work.patch"):
         assert told in text
+
+
+def test_a_session_of_the_real_client_shows_what_was_asked_done_and_spent(project, real_client, model):
+    # proves REVIEW-01
+    equip(project, real_client)
+    steps = (
+        {"tools": [bash("cat README.md")]},
+        {"tools": [bash("echo after >README.md; git commit -qam 'README: Say what comes after'")]},
+        {"say": "It says what comes after now."},
+    )
+    served = model(conversation("Say what comes after", *steps), key=KEY)
+    env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "CLAUDE_CODE_MAX_RETRIES": "0"}
+    done = project.claudebox("-y", "-p", "Say what comes after", env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    page = page_of(project, env=env)
+    text = text_of(page)
+
+    for told in (
+        "Say what comes after",
+        "It says what comes after now.",
+        "README: Say what comes after",
+        "cat README.md",
+        "Model\u00a63",
+        "Tools\u00a62",
+        "Tokens",
+        "--resume ",
+    ):
+        assert told in text, told
+    assert KEY not in page

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from dataclasses import dataclass
 
 from claudebox.base import console
 from claudebox.base import state as base_state
@@ -18,7 +19,7 @@ from claudebox.many.records import Records
 from claudebox.many.worktrees import Copies
 from claudebox.report import leftovers
 from claudebox.report import log as report_log
-from claudebox.report.log import DIRECTORY, SUFFIX, LogReader
+from claudebox.report.log import DIRECTORY, SUFFIX
 from claudebox.review.gather import SessionRecord, gather_story
 from claudebox.review.search import list_values, require_clean
 from claudebox.review.session_page import render_session
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _PAGES = "review"  # in the state of a project
 _MOST_PAGES = 16
+_MOMENT = len("20261119T014203")  # with which the name of a session begins
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
@@ -59,41 +61,37 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     return 0
 
 
+@dataclass
 class _Place:
     """Whose sessions are meant: a project's, or those of one agent."""
 
-    def __init__(
-        self, workdir: str, instance: Instance, *, session: str = "", name: str = "", process: int = 0
-    ) -> None:
-        self.workdir, self.instance = workdir, instance
-        self.session = session  # the beginning of its name
-        self.name, self.process = name, process
-        self.is_copy = False
+    workdir: str
+    instance: Instance
+    session: str = ""  # the beginning of its name
+    name: str = ""
+    process: int = 0  # the agent's launcher
+    is_copy: bool = False  # it works in a worktree of its own
 
 
 def _find_place(word: str, environ: dict[str, str]) -> _Place:
+    """Return what a word names, an agent or else a session; without one the project here."""
     home, workdir = current_home(environ), current_directory()
     repository = git_facts.find_repository(workdir, os.getuid(), home, environ)
     source = repository.main if repository else workdir
     instance = base_state.locate(home, source)
-    if not word or (report_log.records(f"{instance.state}/{DIRECTORY}", instance.name + "-") and _fits(instance, word)):
-        return _Place(workdir, instance, session=word)
     copies = Copies(home)
-    if copies.matching(word):
-        copy = copies.find(word, repository.root if repository is not None else workdir)
-        place = _Place(copy.path, base_state.locate(home, copy.path), name=copy.name)
-        place.is_copy = True
-        return place
-    agents = [agent for agent in Records(instance.state).all() if word in (agent.name, agent.full_name, agent.id)]
-    for agent in [*(agent for agent in agents if agent.project == source), *reversed(agents)][:1]:
-        return _Place(agent.workdir, Instance(agent.project, instance.state, agent.instance), name=agent.name,
-                      process=agent.pid)  # fmt: skip
+    here = [copy for copy in copies.all() if f"{workdir}/".startswith(f"{copy.path}/")]
+    if copies.matching(word) or (here and not word):
+        copy = copies.find(word, repository.root if repository is not None else workdir) if word else here[0]
+        return _Place(copy.path, base_state.locate(home, copy.path), name=copy.name, is_copy=True)
+    known = Records(instance.state).all() if word else []
+    agents = [agent for agent in known if word in (agent.name, agent.full_name, agent.id)]
+    agents.sort(key=lambda agent: agent.project == source)  # the newest of this project last
+    if agents:
+        agent = agents[-1]
+        place = Instance(agent.project, instance.state, agent.instance)
+        return _Place(agent.workdir, place, name=agent.name, process=agent.pid)
     return _Place(workdir, instance, session=word)
-
-
-def _fits(instance: Instance, word: str) -> bool:
-    wanted = word.removesuffix(SUFFIX)
-    return any(name.startswith(wanted) for name in report_log.records(f"{instance.state}/{DIRECTORY}", instance.name))
 
 
 def _choose(place: _Place, environ: dict[str, str]) -> tuple[SessionRecord, str]:
@@ -116,7 +114,7 @@ def _choose(place: _Place, environ: dict[str, str]) -> tuple[SessionRecord, str]
         raise ClaudeboxError("there is no log of a session here", hint="start one, or change to its project")
     name, workdir = names[-1], place.workdir
     for candidate in reversed(names):  # several directories of one repository share its state
-        start = next(iter(LogReader(logs, candidate).lines(b'"start"')), {})
+        start = next(iter(report_log.read_lines(logs, candidate, b'"start"')), {})
         if start.get("project") == place.workdir or place.session:
             name, workdir = candidate, str(start.get("project", place.workdir))
             break
@@ -134,9 +132,11 @@ def _add_commands(story: Story, place: _Place, source: SessionRecord) -> None:
         rows += [("Keep its branch, remove the worktree", f"claudebox finish {word}"),
                  ("Merge its branch, after that", f"git merge {word}"),
                  ("Delete its branch and its worktree", f"claudebox drop {word}")]  # fmt: skip
-    if source.session in _undoable(place.instance):
-        rows += [("Take back what the session did", f"claudebox undo {source.session}"),
-                 ("The same differences on the terminal", f"claudebox changes {source.session} --patch")]  # fmt: skip
+    known, short = _undoable(place.instance), source.session[:_MOMENT]
+    if source.session in known:
+        name = short if sum(each.startswith(short) for each in known) == 1 else source.session
+        rows += [("Take back what the session did", f"claudebox undo {name}"),
+                 ("The same differences on the terminal", f"claudebox changes {name} --patch")]  # fmt: skip
     rows.append(("Every path and every connection", "claudebox log all"))
     where = "" if place.is_copy or not place.workdir else f"cd {shlex.quote(place.workdir)}"
     story.commands = [*([("Go to the project", where)] if where else []), *rows, *story.commands]

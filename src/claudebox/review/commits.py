@@ -14,6 +14,7 @@ from claudebox.git.sides import host_side_read_only
 from claudebox.review.diffs import read_patch
 from claudebox.review.pictures import LARGEST, read_picture
 from claudebox.review.records import Commit
+from claudebox.tables.secrets import file_looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 LIMITS = Limits(seconds=30.0, size=32 << 20)
 _MOST_COMMITS, _MOST_FILES = 100, 100
+HIDDEN = "not shown: files of this name hold secrets, and it was there before"
 _FORMAT = "--format=%H%x00%an <%ae>%x00%ct%x00%S%x00%B%x00"
 _PATCH = ("diff-tree", "-p", "--root", "--no-commit-id", "--full-index", "-M", "-l400", "--no-color", "--no-ext-diff",
           "--no-textconv")  # fmt: skip
@@ -93,6 +95,8 @@ def _read_changes(side: Side, commit: Commit, prefix: str, allowance: Allowance)
     shown = files[: min(_MOST_FILES, allowance.take_files(len(files)))]
     commit.files, commit.cut = shown, len(files) - len(shown)
     for change in shown:
+        if change.how != "new" and file_looks_secret(os.path.basename(change.path)):
+            change.hunks, change.note = [], HIDDEN
         allowance.limit(change)
         if change.sizes is not None:
             _add_pictures(side, change, allowance)

@@ -14,13 +14,14 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing
 from claudebox.base.records import Value
 from claudebox.git.importer import find_tools
+from claudebox.host.secret_files import remembered
 from claudebox.network.tiers import TIERS
 from claudebox.report import screen
 from claudebox.report.changes import Places, Report, tell_apart
 from claudebox.report.kinds import LOOK
 from claudebox.report.log import LogReader, find_doubts, read_changes
 from claudebox.review.allowance import Allowance
-from claudebox.review.commits import Committed, name_blob, read_commits
+from claudebox.review.commits import HIDDEN, Committed, name_blob, read_commits
 from claudebox.review.diffs import FileChange, compare_texts
 from claudebox.review.pictures import read_picture
 from claudebox.review.records import Commit, Event, HostTraffic, Spending, Story
@@ -217,6 +218,7 @@ class _Snapshots:
     def __init__(self, store: SnapshotStore, start: Snapshot, end: Snapshot, instance: Instance) -> None:
         self.store, self.start, self.end, self._instance = store, start, end, instance
         self.rows = {row.path: row for row in find_changes(start, end)}
+        self.masked = {inode for _, inode in remembered(instance)}  # files that were masked, under whatever name
 
     @classmethod
     def open(cls, source: SessionRecord) -> _Snapshots | None:
@@ -291,8 +293,10 @@ def _show(
     if found is None or known is None or known.after is None:
         return None if row.path in touched else change
     change.origin = known.origin
-    if known.before is not None and file_looks_secret(os.path.basename(row.path)):
-        change.note = "not shown: files of this name hold secrets, and it was there before"
+    if known.before is not None and (
+        file_looks_secret(os.path.basename(row.path)) or known.before.inode in found.masked
+    ):
+        change.note = HIDDEN
         return change
     with Closing(os.open(found.end.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
         content, is_same = read_left(found.store, root, row.path, known.after)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from claudebox.review.diffs import Hunk
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,6 +112,10 @@ def list_texts(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from list_texts(item)
+    elif isinstance(value, Hunk):  # a value may have several lines
+        yield value.heading
+        for side in "-+":
+            yield "\n".join(text for mark, _, text in value.lines if mark in (" ", side))
     elif hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
             yield from list_texts(getattr(value, name))
