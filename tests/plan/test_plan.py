@@ -152,6 +152,16 @@ def test_two_equal_claims_to_one_place_are_refused_unless_they_are_the_same():
         compose.arrange([one, two])
 
 
+def test_an_agent_that_lies_among_the_programs_of_the_path_is_shown_once():
+    # proves ANY-01, SAND-10
+    need = Mount("/npm", "ro-bind", "what the client consists of", "/npm", role="client")
+    shown = Mount("/npm", "ro-bind", "programs of yours", "/npm", pinned=(1, 2), role="programs")
+
+    assert compose.arrange((need, shown)) == compose.arrange((shown, need)) == (shown,)
+    with pytest.raises(ClaudeboxError, match="two mounts want to be at `/npm`"):
+        compose.arrange((need, shown.replace(source="/other")))
+
+
 @pytest.mark.parametrize("row", [Mount("x", "dir", "r"), Mount("/x", "dir", ""), Mount("/x\0", "dir", "r"),
                                  Mount("/x", "bind", "r", "/s\0")])  # fmt: skip
 def test_a_malformed_row_is_refused(row):

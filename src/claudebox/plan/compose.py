@@ -233,14 +233,19 @@ def arrange(rows: Iterable[Mount]) -> tuple[Mount, ...]:
 
 def _choose(rows: list[Mount]) -> Mount:
     """Return the strongest of the rows that want to be at one place."""
-    first, *others = sorted(rows, key=_rank, reverse=True)
+    first, *others = sorted(rows, key=lambda row: (_rank(row), bool(row.pinned)), reverse=True)
     for other in others:
-        if _rank(other) == _rank(first) and other != first:
+        if _rank(other) == _rank(first) and other != first and not _shows_the_same(other, first):
             raise ClaudeboxError(
                 f"two mounts want to be at `{first.dest}`: {first.reason} and {other.reason}",
                 hint="give one of them another destination with `SRC:DEST`",
             )
     return first
+
+
+def _shows_the_same(one: Mount, other: Mount) -> bool:
+    """Return whether both show the same directory or file, read-only: an agent among the programs of the PATH."""
+    return (one.kind, one.source) == (other.kind, other.source) == ("ro-bind", other.source)
 
 
 def _rank(row: Mount) -> int:
