@@ -1,5 +1,5 @@
 {
-  description = "Claude Code with every permission, in a sandbox without your secrets";
+  description = "coding agents with every permission, in a sandbox without your secrets";
 
   inputs = {
     nixpkgs.url = "github:NixOS/nixpkgs/nixos-unstable";

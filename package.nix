@@ -139,7 +139,7 @@ stdenvNoCC.mkDerivation {
   '';
 
   meta = {
-    description = "Claude Code with every permission, in a sandbox without your secrets";
+    description = "coding agents with every permission, in a sandbox without your secrets";
     license = lib.licenses.mit;
     mainProgram = "claudebox";
     platforms = builtins.attrNames loaders;

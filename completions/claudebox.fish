@@ -1,28 +1,12 @@
-# fish completion for claudebox; generated from the table of settings
-complete -c claudebox -s y -l yes -d 'start without asking'
-complete -c claudebox -l quiet -d 'print only warnings before the start'
-complete -c claudebox -l exec -d 'run the command after -- in the sandbox, not the client'
-complete -c claudebox -l shell -d 'open an interactive bash in the sandbox'
-complete -c claudebox -l detach -d 'start the session in the background; it survives the terminal; needs tmux'
-complete -c claudebox -l time-limit -x -d 'end the session after this time, 30m or 8h: SIGTERM, then SIGKILL; exit status 124'
-complete -c claudebox -l memory -x -d 'maximum memory of everything inside; refused where it cannot be enforced'
-complete -c claudebox -l dry-run -d 'print the bwrap command, ready for bash'
-complete -c claudebox -l explain -d 'print every mount with its reason and every variable with its origin'
-complete -c claudebox -l check -d 'examine this machine and report what would prevent this launch'
-complete -c claudebox -l verify -d 'start this sandbox with a probe inside and report which promises hold'
-complete -c claudebox -l json -d 'print JSON'
-complete -c claudebox -l help -d 'print this help'
-complete -c claudebox -l version -d 'print the version of claudebox'
-complete -c claudebox -l profile -x -a '(claudebox profiles 2>/dev/null | sed s/\ .*//)' -d 'apply ~/.claudebox/profiles/PROFILE.toml (or .json), or a built-in profile: default, strict, offline, batch'
-complete -c claudebox -l set -x -d 'any setting, as in config.toml: --set caches=off; repeatable'
-complete -c claudebox -l env -x -a '(set -nx)' -d 'pass this variable of the host, or set one; repeatable'
-complete -c claudebox -l env-file -r -d 'set the variables of this file, one NAME=VALUE per line; values are never shown; repeatable'
-complete -c claudebox -l mount-ro -r -d 'show this file or directory inside, read-only; repeatable'
-complete -c claudebox -l mount-rw -r -d 'show this file or directory inside, writable; repeatable'
-complete -c claudebox -l toolchain -x -a 'auto none rust node python go java ruby deno bun nvm pyenv rbenv uv conda pnpm mise asdf sdkman ghcup' -d 'show programs of yours, read-only and without the credentials beside them: those of your PATH (auto, the default), none (none), or a language (rust, node, python, go, java, ruby, deno, bun) or a manager (conda, pnpm, uv, mise, asdf, nvm, pyenv, rbenv, sdkman, ghcup); repeatable'
-complete -c claudebox -l package -x -d 'add this package of nixpkgs; needs Nix; repeatable'
-complete -c claudebox -l network -x -a 'full inet allow none' -d 'full: the host\'s network with its loopback and LAN; inet: the internet, without LAN and this machine; allow: only domains that you list; none: only the sandbox\'s own loopback'
-complete -c claudebox -l allow-domain -x -d 'in tier allow, permit this domain (github.com), its subdomains (*.example.org), a port other than 443 and 80 (example.org:8443), or a group (pypi or @pypi): anthropic, github, pypi, npm, crates, go, debian, nix, huggingface, or one of your own; repeatable'
-complete -c claudebox -l publish -x -d 'in all tiers but full, show this TCP port of the sandbox at the host\'s localhost, at the same port or another one (8080:3000); repeatable'
-complete -c claudebox -l budget -x -d 'maximum cost of the model in this session, in US dollars; further requests fail with a billing error'
-complete -c claudebox -l allow -x -a 'git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml .aider.conf.yml .codex .agents .github/hooks .gemini .opencode opencode.json opencode.jsonc .qwen .cursor/mcp.json' -d 'let the agent change this protected path in this session: git-config, .claude, ...; repeatable'
+# fish completion for claudebox, which knows the words itself
+function __fish_claudebox
+    set -l words (commandline -opc) (commandline -ct)
+    for line in ($words[1] help complete -- $words[2..] 2>/dev/null)
+        if string match -qr '^\t' -- $line
+            __fish_complete_path (commandline -ct)
+        else
+            echo $line
+        end
+    end
+end
+complete -c claudebox -f -a "(__fish_claudebox)"

@@ -1,4 +1,4 @@
-"""Write the man page, the completions, the schema, the tree of modules and the table of platforms.
+"""Write the man page, the schema, the tree of modules and the table of platforms.
 
 All of it is committed; `--check` writes nothing and fails if something is stale, which tests/test_generated.py uses.
 """
@@ -50,9 +50,6 @@ def outputs() -> dict[str, str]:
     return {
         "man/claudebox.1": reference.man_page(),
         "docs/claudebox.schema.json": profiles.schema_text() + "\n",
-        "completions/claudebox.bash": reference.bash_completion(),
-        "completions/_claudebox": reference.zsh_completion(),
-        "completions/claudebox.fish": reference.fish_completion(),
         "docs/design.md": _between("docs/design.md", _TREE, _END_OF_TREE, ("```", *tree(), "```")),
         "src/claudebox/tables/agents.py": agents_table(),
         "docs/platforms.md": _between("docs/platforms.md", _RESULTS, _END_OF_RESULTS, results()),

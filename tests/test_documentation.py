@@ -66,7 +66,7 @@ def test_the_list_of_commands_names_every_flag():
 
 def test_pages_name_every_tier_and_every_protected_path():
     network, guard = ((REPOSITORY / "docs" / name).read_text() for name in ("network.md", "guard.md"))
-    shown = next(row.help for row in SETTINGS if row.key == "network")
+    shown = next(row.details for row in SETTINGS if row.key == "network")
 
     assert [name for name in TIERS if f"`{name}`" not in shown] == []
     assert [name for name in TIERS if f"\n| `{name}` " not in network] == []

@@ -4,9 +4,7 @@ import shutil
 import subprocess
 import sys
 
-from tests.conftest import REPOSITORY, need
-
-from claudebox.settings.table import SETTINGS
+from tests.conftest import REPOSITORY
 
 GENERATE = REPOSITORY / "scripts/generate.py"
 
@@ -50,16 +48,3 @@ def test_trace_lists_the_tests_of_an_id(tmp_path):
     row = next(line for line in made.stdout.splitlines() if line.startswith("| A01 |"))
     assert row.endswith("| tests/test_one.py: one thing |")
     assert "SAND-01" in made.stderr
-
-
-def test_fish_completes_flags_and_values(tmp_path):
-    need(shutil.which("fish"), "fish")
-    script = 'source completions/claudebox.fish; complete -C "claudebox --netw"; complete -C "claudebox --network "'
-
-    result = subprocess.run(
-        ["fish", "--no-config", "-c", script], cwd=REPOSITORY, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-        capture_output=True, encoding="utf-8", check=True,
-    )  # fmt: skip
-
-    completed = [line.partition("\t")[0] for line in result.stdout.splitlines()]
-    assert completed == ["--network", *sorted(next(row.choices for row in SETTINGS if row.key == "network"))]

@@ -1,3 +1,4 @@
-"""claudebox: Claude Code with every permission, in a sandbox without your secrets."""
+"""claudebox: coding agents with every permission, in a sandbox without your secrets."""
 
 __version__ = "0.2.0"
+SUMMARY = "coding agents with every permission, in a sandbox without your secrets"

@@ -33,7 +33,7 @@ def test_any_setting_can_be_set_as_in_a_file():
     assert [(row.prefix, row.port) for row in found.addresses] == [("fd77::50/128", 22)]
     assert [(row.name, row.value) for row in found.constants] == [("A", "b=c")]
     assert [(row.source, row.writable) for row in found.mounts] == [("/srv", True)]
-    assert found.command == ("aider", "--yes")
+    assert (found.agent.name, found.agent.always) == ("aider", ("--yes",))
     assert (found.submounts, found.filter_terminal) == ("mask", True)
 
 

@@ -12,7 +12,7 @@ import pytest
 from scripts import reference
 
 from claudebox.base.errors import ClaudeboxError
-from claudebox.commands import profiles
+from claudebox.commands import complete, profiles
 from claudebox.commands import usage as helping
 from claudebox.plan import explain
 from claudebox.settings import document, parsers, policy, trust
@@ -64,8 +64,7 @@ def longer_table(monkeypatch):
         profiles,
         helping,
         reference,
-        profiles,
-        profiles,
+        complete,
     ):
         monkeypatch.setattr(module, "SETTINGS", rows)
     monkeypatch.setattr(policy, "Policy", LongerPolicy)
@@ -108,11 +107,9 @@ def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
     with pytest.raises(ClaudeboxError, match="`--nice` is a number from 0 to 19, not `x`"):
         policy.decide_policy(settings_layers.read_settings(["--nice", "x"], {}), home="/h", workdir="/w")
     # help, man page, completions
-    assert "--weather SKY" in "\n".join(helping.help_text())
-    for rendering in (reference.man_page(), reference.bash_completion(), reference.zsh_completion()):
-        assert "weather" in rendering
-        assert "rain" in rendering
-    assert "-l weather" in reference.fish_completion()
+    assert "--weather SKY" in "\n".join(helping.flags_text())
+    assert 'weather = "sun"' in "\n".join(helping.settings_text())
+    assert [line.split()[0] for line in complete.list_candidates(["--weather", "r"], {})] == ["rain"]
     assert "garden" in reference.man_page()
     # schema, the file of --init
     properties = json.loads(profiles.schema_text())["properties"]

@@ -248,13 +248,7 @@ def test_the_schema_can_be_printed(user_box):
 def test_the_completion_knows_the_names_of_profiles(user_box):
     # proves EXT-03
     config(user_box, "", name="profiles/mine.toml")
-    completion = user_box.write("completion", (REPOSITORY / "completions/claudebox.bash").read_text())
-    script = (
-        f'source {completion}; COMP_WORDS=(claudebox --profile ""); COMP_CWORD=2; '
-        '_claudebox; printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    path = f"{os.path.dirname(user_box.program)}:/usr/bin:/bin"
-    result = user_box.host("bash", "-c", script, env={"PATH": path})
+    result = user_box.claudebox("help", "complete", "--", "--profile", "")
 
     assert sorted(result.stdout.split()) == ["batch", "default", "mine", "offline", "strict"], result.stderr
 

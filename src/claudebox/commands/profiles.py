@@ -82,18 +82,18 @@ def text(chosen: dict[str, str] | None = None) -> str:
 
 def _block(row: Setting, chosen: str | None = None) -> Iterator[str]:
     yield ""
-    meaning = row.help.removesuffix("; repeatable")
-    yield from textwrap.wrap(f"{meaning[0].upper()}{meaning[1:]}.", 100, initial_indent="# ", subsequent_indent="# ")
+    yield from textwrap.wrap(row.described, 100, initial_indent="# ", subsequent_indent="# ")
     for field in row.fields:
         text = f"{field.name}: {field.help}."
         yield from textwrap.wrap(text, 100, initial_indent="#   ", subsequent_indent="#     ")
     if chosen is None:
-        yield from (f"#{line}" for line in _example(row))
+        yield from (f"#{line}" for line in example(row))
     else:
         yield f"{row.file_key} = {chosen}"
 
 
-def _example(row: Setting) -> Iterator[str]:
+def example(row: Setting) -> Iterator[str]:
+    """Yield the lines of a file that set it."""
     match row.shape:
         case "switch":
             yield f"{row.file_key} = false"
@@ -149,8 +149,7 @@ def _property(row: Setting) -> dict[str, Any]:
         "rows": {"type": "array", "items": _object(row.fields)},
         "groups": {"type": "object", "additionalProperties": _object(row.fields)},
     }
-    described = row.help.replace("`", "").replace("; repeatable", "")
-    return {**shapes[row.shape], "description": f"{described}.{where}"}
+    return {**shapes[row.shape], "description": row.described.replace("`", "") + where}
 
 
 def _object(fields: tuple[Field, ...]) -> dict[str, Any]:

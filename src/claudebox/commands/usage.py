@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import textwrap
+from itertools import zip_longest
 
-from claudebox import __version__
+from claudebox import SUMMARY, __version__
 from claudebox.base import console
 from claudebox.base.errors import ClaudeboxError
+from claudebox.settings.records import sentences
 from claudebox.settings.table import SETTINGS
 from claudebox.settings.verbs import VERBS, find_verb
 
@@ -20,32 +23,52 @@ if TYPE_CHECKING:
     from claudebox.settings.verbs import Verb
 
 
-SUMMARY = "Claude Code with every permission, in a sandbox without your secrets"
-_USAGE = "claudebox [own flags] [anything for claude]"
-_COLUMN = 28
+USAGE = ("claudebox [flags] [words for the agent]", "claudebox VERB ...")
+EXAMPLES = (
+    ("claudebox", "start Claude Code in this directory"),
+    ("claudebox codex", "start another agent"),
+    ('claudebox -y -p "fix the tests"', "print one answer, without asking first"),
+    ("claudebox --network inet", "without the LAN and this machine"),
+    ("claudebox new login", "a second agent, on a branch of its own"),
+)
 STATUSES = (
     ("125", "claudebox refused, or could not set up the sandbox"),
-    ("126", "the client was found but cannot be run"),
-    ("127", "the client was not found"),
+    ("126", "the agent was found but cannot be run"),
+    ("127", "the agent was not found"),
     ("130", "you declined"),
-    ("any other", "that of the client"),
+    ("any other", "that of the agent"),
 )
+TOPICS = {
+    "flags": "all flags",
+    "settings": "all settings and their defaults",
+    "agents": "the agents, and where they are",
+    "schema": "the JSON Schema of settings, or of task files",
+}
+_WIDTH, _COLUMN = 80, 28
 
 
-def run(flags: Settings, _environ: dict[str, str]) -> int:
+def run(flags: Settings, environ: dict[str, str]) -> int:
     """Print the help, a schema, or the version."""
-    console.write(_answer(flags), descriptor=1)
+    console.write(_answer(flags, environ), descriptor=1)
     return 0
 
 
-def _answer(flags: Settings) -> Iterable[str]:
+def _answer(flags: Settings, environ: dict[str, str]) -> Iterable[str]:
     if not flags.verb:
         return help_text() if flags.on("help") else [f"claudebox {__version__}"]
     if flags.verb != "help" or flags.on("help"):
-        return _help_verb(flags.verb)
+        return _explain_verb(flags.verb)
     match flags.words:
         case ():
             return help_text()
+        case ("flags",):
+            return flags_text()
+        case ("settings",):
+            return settings_text()
+        case ("settings", key):
+            return _explain_setting(key)
+        case ("agents",):
+            return _list_agents(environ)
         case ("schema",):
             from claudebox.commands.profiles import schema_text
 
@@ -55,17 +78,118 @@ def _answer(flags: Settings) -> Iterable[str]:
 
             return [json.dumps(SCHEMA, indent=2)]
         case (word,):
-            return _help_verb(word)
+            return _explain_verb(word)
+        case ("complete", *words):
+            from claudebox.commands.complete import list_candidates
+
+            return list_candidates(words, environ)
         case _:
             raise ClaudeboxError(f"`claudebox help`: unexpected argument `{flags.words[-1]}`")
 
 
-def _help_verb(word: str) -> Iterator[str]:
+def help_text() -> Iterator[str]:
+    """Yield the lines of `--help`: one screen."""
+    yield f"claudebox {__version__}"
+    yield sentences(SUMMARY)
+    yield ""
+    yield f"usage: {USAGE[0]}"
+    yield from (f"       {line}" for line in USAGE[1:])
+    yield ""
+    yield "Examples:"
+    yield from (f"  {command:<34} {meaning}" for command, meaning in EXAMPLES)
+    yield ""
+    yield "Flags, anywhere before `--`; every other word goes to the agent:"
+    yield from (f"  {_label(row):<24} {row.help}" for row in SETTINGS if row.common)
+    yield ""
+    yield "Verbs, as the first word:"
+    verbs = [f"{verb.word:<9}  {verb.help}" for verb in VERBS]
+    half = (len(verbs) + 1) // 2
+    yield from (
+        f"  {left:<39} {right}".rstrip() for left, right in zip_longest(verbs[:half], verbs[half:], fillvalue="")
+    )
+    yield ""
+    yield "More: `claudebox VERB --help`, `claudebox help flags` (all flags), `help agents`,"
+    yield "`help settings` (all settings with their defaults), `help settings KEY` (one)."
+
+
+def flags_text() -> Iterator[str]:
+    """Yield all flags of a launch, and the exit statuses."""
+    for group in dict.fromkeys(row.group for row in SETTINGS if row.flags):
+        yield f"{group}:"
+        for row in (row for row in SETTINGS if row.group == group and row.flags):
+            yield from _help_row(row)
+        yield ""
+    yield "Exit status:"
+    for status, meaning in STATUSES:
+        yield f"  {status:<{_COLUMN - 2}}{meaning}"
+
+
+def settings_text() -> Iterator[str]:
+    """Yield all settings of files with their defaults."""
+    yield "Keys of ~/.claudebox/config.toml (`claudebox init` writes it), of profiles and a"
+    yield "project's .claudebox.toml; `--set KEY=VALUE` changes one for a launch."
+    yield "`claudebox help settings KEY` explains one; `--explain` shows those in force."
+    rows = [row for row in SETTINGS if row.in_files != "none"]
+    for group in dict.fromkeys(row.group for row in rows):
+        yield ""
+        yield f"{group}:"
+        for row in (row for row in rows if row.group == group):
+            yield from _columns(_with_default(row), row.help)
+
+
+def _with_default(row: Setting) -> str:
+    default = "false" if row.shape == "switch" else f'"{row.default}"' if row.default else ""
+    return f"{row.file_key} = {default}" if default else row.file_key
+
+
+def _explain_setting(key: str) -> Iterator[str]:
+    """Yield everything about one setting."""
+    from claudebox.commands.profiles import example
+    from claudebox.settings import document
+
+    row = document.find_row(key)
+    if row is None:
+        raise document.unknown_key(key)
+    yield f"{_with_default(row)}  ({', '.join(row.choices) or document.WANTED[row.shape]})"
+    yield ""
+    yield from _paragraph(row.described)
+    for field in row.fields:
+        yield from _columns(field.name, field.help + (f" (default: {field.default})" if field.default else ""))
+    yield ""
+    yield "  Example:"
+    yield from (f"    {line}" for line in example(row))
+    yield ""
+    if row.flags:
+        yield from _columns("flag", _label(row))
+    if row.variable:
+        yield from _columns("variable", f"{row.variable}={'A,B' if row.grows else row.metavar}")
+    where = {"project": "any file of settings; a project's file may need your approval", "profile": "profiles only"}
+    yield from _columns("allowed in", where.get(row.in_files, "your own files, not in a project's"))
+
+
+def _list_agents(environ: dict[str, str]) -> Iterator[str]:
+    """Yield the agents that claudebox knows, and where each is on this machine."""
+    from claudebox.agent import facts, kinds
+    from claudebox.host import machine, programs
+
+    home, workdir = machine.current_home(environ), os.getcwd()
+    path = programs.search_path(environ, workdir)
+    rows = []
+    for kind in kinds.find_kinds():
+        client, problem = facts.look_for_client(kind, home, path, workdir, "")
+        missing = f"not installed: {kind.install}" if problem and problem.status == 127 else problem and problem.message
+        rows.append((kind.name, kind.title, client.path if client else missing or ""))
+    yield "claudebox NAME starts one; `agent` in ~/.claudebox/config.toml chooses the default."
+    yield ""
+    yield from console.table(rows)
+
+
+def _explain_verb(word: str) -> Iterator[str]:
     """Return the lines of `claudebox VERB --help`."""
     verb = find_verb(word)
     if verb is None:
-        known = " ".join(row.word for row in VERBS)
-        raise ClaudeboxError(f"there is no verb `{word}`", hint=f"verbs are: {known}")
+        known = " ".join((*TOPICS, *(row.word for row in VERBS)))
+        raise ClaudeboxError(f"there is no help on `{word}`", hint=f"there is on: {known}")
     return _verb_lines(verb)
 
 
@@ -73,54 +197,32 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
     flags = " [flags]" if verb.flags else ""
     yield f"usage: {verb.usage}{flags}{' [flags and words of a launch]' if verb.launches else ''}"
     yield ""
-    for text in filter(None, (f"{verb.help[0].upper()}{verb.help[1:]}.", verb.details)):
-        yield from textwrap.wrap(text.replace("`", ""), 78, initial_indent="  ", subsequent_indent="  ")
+    yield from _paragraph(f"{sentences(verb.help)} {verb.details}".rstrip())
     if verb.flags:
         yield ""
     for row in verb.flags:
         yield from _help_row(row)
 
 
-def help_text() -> Iterator[str]:
-    """Yield the lines of `--help`."""
-    yield f"claudebox {__version__}: {SUMMARY}"
-    yield ""
-    yield f"usage: {_USAGE}"
-    yield "       claudebox [own flags] --exec -- COMMAND..."
-    yield "       claudebox VERB ..."
-    yield ""
-    yield "Flags below are claudebox's, anywhere before `--`; every other word goes to claude in its order."
-    for title in dict.fromkeys(verb.group for verb in VERBS):
-        yield ""
-        yield f"{title}:"
-        for verb in (verb for verb in VERBS if verb.group == title):
-            yield from _columns(f"{verb.word} {verb.operands}".rstrip(), verb.help)
-    for group in dict.fromkeys(row.group for row in SETTINGS):
-        yield ""
-        yield f"{group}:"
-        for row in (row for row in SETTINGS if row.group == group and row.flags):
-            yield from _help_row(row)
-    yield ""
-    yield "In files (~/.claudebox/config.toml, ~/.claudebox/profiles/NAME.toml, .claudebox.toml of a project):"
-    keys = ", ".join(row.file_key for row in SETTINGS if row.in_files != "none")
-    yield from textwrap.wrap(f"{keys}; `claudebox init` writes a file that explains them", 100, initial_indent="  ",
-                             subsequent_indent="  ")  # fmt: skip
-    yield ""
-    yield "Exit status:"
-    for status, meaning in STATUSES:
-        yield f"  {status:<{_COLUMN - 2}}{meaning}"
+def _paragraph(text: str) -> Iterator[str]:
+    yield from textwrap.wrap(
+        text.replace("`", ""), _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
+
+
+def _label(row: Setting) -> str:
+    return ", ".join(row.flags) + (f" {row.metavar}" if row.metavar else "")
 
 
 def _help_row(row: Setting) -> Iterator[str]:
-    label = ", ".join(row.flags) + (f" {row.metavar}" if row.metavar else "")
-    text = row.help + (f" (default: {row.default})" if row.default else "")
-    if row.variable:
-        text += f"; also {row.variable}={'A,B' if row.grows else row.metavar}"
-    yield from _columns(label, text)
+    notes = [row.details, "repeatable" if row.grows and row.flags else "",
+             f"default: {row.default}" if row.default else "",
+             f"also {row.variable}={'A,B' if row.grows else row.metavar}" if row.variable else ""]  # fmt: skip
+    yield from _columns(_label(row), "; ".join(filter(None, (row.help, *notes))))
 
 
 def _columns(label: str, text: str) -> Iterator[str]:
-    lines = textwrap.wrap(text, 78 - _COLUMN + 12)
+    lines = textwrap.wrap(text, _WIDTH - _COLUMN, break_on_hyphens=False)
     if len(label) > _COLUMN - 4:
         yield f"  {label}"
     else:

@@ -35,7 +35,7 @@ _SHOWN = 60  # characters of a wrong value
 _TYPES = {
     str: "a string", bool: "true or false", int: "a number", float: "a number", list: "an array", dict: "a table",
 }  # fmt: skip
-_WANTED = {
+WANTED = {
     "switch": "true or false",
     "text": "a string",
     "list": "an array of strings",
@@ -62,6 +62,18 @@ def read_document(source: Source) -> dict[str, list[Row]]:
     if check.errors:
         raise ClaudeboxError(check.errors[0], more=tuple(check.errors[1:]))
     return check.rows
+
+
+def find_row(key: str) -> Setting | None:
+    """Return the row of a key as files spell it, or as the flag does."""
+    rows = {row.file_key: row for row in SETTINGS if row.in_files != "none"}
+    return rows.get(key) or next((row for row in rows.values() if row.key == key), None)
+
+
+def unknown_key(key: str) -> ClaudeboxError:
+    near = difflib.get_close_matches(key, [row.file_key for row in SETTINGS if row.in_files != "none"], 1)
+    also = f"did you mean `{near[0]}`? " if near else ""
+    return ClaudeboxError(f"`{key}` is not a setting", hint=f"{also}`claudebox help settings` lists them")
 
 
 def read_assignment(text: str, origin: str) -> tuple[Setting, list[SettingValue]]:
@@ -263,7 +275,7 @@ class _Check:
         return f"`{row.file_key}` cannot come from a project; set it in ~/.claudebox/config.toml"
 
     def _mistyped(self, row: Setting, value: Any, line: int, *, within: str = "") -> None:
-        self._wrong(line, f"`{row.file_key}`{within} is {_kind(value)}, and must be {_WANTED[row.shape]}")
+        self._wrong(line, f"`{row.file_key}`{within} is {_kind(value)}, and must be {WANTED[row.shape]}")
 
     def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
         """Add a value unless the parser of its setting refuses it."""

@@ -42,7 +42,9 @@ class Setting(Value):
     flags: tuple[str, ...]
     shape: Shape
     group: Group
-    help: str
+    help: str  # in a line
+    details: str = ""  # the rest of it
+    common: bool = False  # `claudebox --help` shows it
     metavar: str = ""
     choices: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()  # values of a list that a file may write without brackets: the default, the narrowest
@@ -69,9 +71,18 @@ class Setting(Value):
         return self.name or self.key
 
     @property
+    def described(self) -> str:
+        """Return all of its help, as sentences."""
+        return sentences(self.help, self.details)
+
+    @property
     def grows(self) -> bool:
         """Return whether layers add to it instead of replacing it."""
         return self.shape in ("list", "rows", "table", "groups")
+
+
+def sentences(*texts: str) -> str:
+    return " ".join(f"{text[0].upper()}{text[1:]}." for text in texts if text)
 
 
 class MountRequest(Value):

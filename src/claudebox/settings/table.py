@@ -11,44 +11,45 @@ from claudebox.settings import parsers
 from claudebox.settings.records import Field, Setting
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("yes", ("-y", "--yes"), "switch", "Starting", "start without asking", in_files="user"),
+    Setting("yes", ("-y", "--yes"), "switch", "Starting", "start without asking", in_files="user", common=True),
     Setting(
         "confirm", (), "choice", "Starting",
-        "ask before the start: `always`; `new`: if something differs from the launches that you approved in this "
-        "project; `never`",
+        "ask before the start: `always`, `never`, or `new`",
+        details="`new`: only if the launch differs from those that you approved in this project",
         metavar="WHEN", choices=("always", "new", "never"), default="always", in_files="user",
     ),
     Setting("quiet", ("--quiet",), "switch", "Starting", "print only warnings before the start", in_files="user"),
-    Setting("exec", ("--exec",), "switch", "Starting", "run the command after `--` in the sandbox, not the client",
-            runs="session"),
-    Setting("shell", ("--shell",), "switch", "Starting", "open an interactive bash in the sandbox", runs="session"),
+    Setting("exec", ("--exec",), "switch", "Starting", "run the command after `--` instead of the agent",
+            runs="session", common=True),
+    Setting("shell", ("--shell",), "switch", "Starting", "open an interactive bash in the sandbox", runs="session",
+            common=True),
     Setting(
-        "agent", (), "text", "Starting", "the agent that `claudebox` without its name starts: `claude`, `codex`, "
-        "`gemini`, `opencode`, `aider`, `qwen`, `copilot`, or one of ~/.claudebox/agents",
-        metavar="NAME", example="codex", variable="CLAUDEBOX_AGENT", in_files="user",
+        "agent", (), "text", "Starting", "the agent that `claudebox` starts if you name none",
+        details="`claudebox help agents` lists them",
+        metavar="NAME", default="claude", variable="CLAUDEBOX_AGENT", in_files="user",
     ),
     Setting(
-        "command", (), "words", "Starting", "another agent to start instead of Claude Code: program and arguments",
+        "command", (), "words", "Starting", "another agent to start instead: program and arguments",
         in_files="user", parse=parsers.words,
     ),
 
-    Setting("detach", ("--detach",), "switch", "Agents",
-            "start the session in the background; it survives the terminal; needs tmux"),
+    Setting("detach", ("--detach",), "switch", "Agents", "run the session in the background",
+            details="in tmux, which is needed; the session survives your terminal", common=True),
     Setting(
         "copy", (), "list", "Agents",
-        "ignored paths of the project that `claudebox new` copies into the worktree, or `none` (default: "
-        "`node_modules` and `.venv`)",
+        "ignored paths of the project that `claudebox new` copies into the worktree, or `none`",
+        details="without this setting: `node_modules` and `.venv`",
         in_files="project", parse=parsers.copied_path,
     ),
     Setting(
         "notify", (), "words", "Agents",
-        "a command to run when a background session waits for you or has ended; gets two more arguments, `claudebox` "
-        "and what happened", in_files="user",
+        "a command to run when a background session waits for you or has ended",
+        details="it gets two more arguments, `claudebox` and what happened", in_files="user",
     ),
 
     Setting(
         "time_limit", ("--time-limit",), "text", "Limits",
-        "end the session after this time, `30m` or `8h`: SIGTERM, then SIGKILL; exit status 124",
+        "end the session after this time: `30m`, `8h`", details="with SIGTERM, then SIGKILL; the exit status is 124",
         metavar="TIME", example="8h", in_files="user", effect="tightens", field="limits.seconds", parse=parsers.time,
     ),
     Setting(
@@ -63,26 +64,28 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "memory", ("--memory",), "text", "Limits",
-        "maximum memory of everything inside; refused where it cannot be enforced",
+        "maximum memory of everything inside", details="refused where it cannot be enforced",
         metavar="SIZE", example="8G", in_files="user", effect="tightens", field="limits.memory", parse=parsers.size,
     ),
     Setting(
         "cpus", (), "text", "Limits",
-        "maximum processors of everything inside, `2` or `0.5`; refused where it cannot be enforced",
+        "maximum processors of everything inside: `2`, `0.5`", details="refused where it cannot be enforced",
         metavar="COUNT", example="2", in_files="user", effect="tightens", field="limits.cpus", parse=parsers.processors,
     ),
 
     Setting("dry_run", ("--dry-run",), "switch", "Showing", "print the bwrap command, ready for bash", runs="session"),
-    Setting("explain", ("--explain",), "switch", "Showing",
-            "print every mount with its reason and every variable with its origin", runs="session"),
+    Setting("explain", ("--explain",), "switch", "Showing", "print all that enters the sandbox, and why",
+            details="every mount with its reason, every variable and setting with its origin", runs="session",
+            common=True),
     Setting("check", ("--check",), "switch", "Showing",
-            "examine this machine and report what would prevent this launch", runs="commands.check"),
+            "report what would prevent a launch here", runs="commands.check", common=True),
     Setting("verify", ("--verify",), "switch", "Showing",
-            "start this sandbox with a probe inside and report which promises hold", runs="commands.verify.verify"),
+            "start the sandbox with a probe that tries to break out", details="it reports which promises hold",
+            runs="commands.verify.verify"),
     Setting(
         "receipt", (), "choice", "Showing",
-        "print at the end what entered, what was withheld, which hosts were reached and what changed; `auto`: if a "
-        "limit ended the session, and one line if something was denied",
+        "print at the end what entered, what was withheld, which hosts were reached and what changed",
+        details="`auto`: only if a limit ended the session, and one line if something was denied",
         metavar="WHEN", choices=("auto", "always", "never"), default="auto", in_files="user",
     ),
     Setting(
@@ -94,13 +97,14 @@ SETTINGS: tuple[Setting, ...] = (
 
     Setting(
         "profile", ("--profile",), "text", "Profiles",
-        "apply ~/.claudebox/profiles/PROFILE.toml (or .json), or a built-in profile: "
-        "`default`, `strict`, `offline`, `batch`",
-        metavar="PROFILE", example="default", variable="CLAUDEBOX_PROFILE", in_files="user",
+        "apply a profile: `strict`, `offline`, `batch` or yours",
+        details="your own are ~/.claudebox/profiles/PROFILE.toml (or .json); `claudebox profiles` lists all",
+        metavar="PROFILE", common=True, example="default", variable="CLAUDEBOX_PROFILE", in_files="user",
     ),
     Setting(
-        "set", ("--set",), "list", "Profiles", "any setting, as in config.toml: `--set caches=off`; repeatable",
-        metavar="KEY=VALUE",
+        "set", ("--set",), "list", "Profiles", "change any setting: `--set caches=off`",
+        details="keys and values as in config.toml; `claudebox help settings` lists them",
+        metavar="KEY=VALUE", common=True,
     ),
     Setting("extends", (), "text", "Profiles", "another profile to apply before this one", in_files="profile"),
     Setting("name", (), "text", "Profiles", "the name of this profile", in_files="profile"),
@@ -111,13 +115,13 @@ SETTINGS: tuple[Setting, ...] = (
         in_files="user", field="kept_names", parse=parsers.kept_name,
     ),
     Setting(
-        "env", ("--env",), "list", "What enters", "pass this variable of the host, or set one; repeatable",
-        metavar="NAME[=VALUE]", variable="CLAUDEBOX_EXTRA_ENV", in_files="project", name="extra_env_passthrough",
-        assigned="set_env", field="names", parse=parsers.name,
+        "env", ("--env",), "list", "What enters", "pass this variable of the host, or set it",
+        metavar="NAME[=VALUE]", common=True, variable="CLAUDEBOX_EXTRA_ENV", in_files="project",
+        name="extra_env_passthrough", assigned="set_env", field="names", parse=parsers.name,
     ),
     Setting(
         "env_file", ("--env-file",), "list", "What enters",
-        "set the variables of this file, one `NAME=VALUE` per line; values are never shown; repeatable",
+        "set the variables in this file", details="one `NAME=VALUE` per line; values are never shown",
         metavar="FILE",
     ),
     Setting(
@@ -135,11 +139,11 @@ SETTINGS: tuple[Setting, ...] = (
         ),
     ),
     Setting(
-        "mount_ro", ("--mount-ro",), "list", "What enters", "show this file or directory inside, read-only; repeatable",
-        metavar="SRC[:DEST]", instead="[[mounts]]", field="mounts", parse=parsers.mount_ro,
+        "mount_ro", ("--mount-ro",), "list", "What enters", "show this file or directory inside, read-only",
+        metavar="SRC[:DEST]", common=True, instead="[[mounts]]", field="mounts", parse=parsers.mount_ro,
     ),
     Setting(
-        "mount_rw", ("--mount-rw",), "list", "What enters", "show this file or directory inside, writable; repeatable",
+        "mount_rw", ("--mount-rw",), "list", "What enters", "show this file or directory inside, writable",
         metavar="SRC[:DEST]", instead="[[mounts]]", field="mounts", parse=parsers.mount_rw,
     ),
     Setting(
@@ -149,19 +153,20 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "path", (), "list", "What enters",
-        "add this directory of programs to PATH, read-only; one with a `bin` is shown as a whole; repeatable",
+        "add this directory of programs to PATH, read-only", details="one with a `bin` is shown as a whole",
         metavar="DIRECTORY", in_files="user", field="mounts", parse=parsers.program_directory,
     ),
     Setting(
         "toolchain", ("--toolchain",), "list", "What enters",
-        "show programs of yours, read-only and without the credentials beside them: those of your PATH (`auto`, the "
-        "default), none (`none`), or a language (`rust`, `node`, `python`, `go`, `java`, `ruby`, `deno`, `bun`) or a "
-        "manager (`conda`, `pnpm`, `uv`, `mise`, `asdf`, `nvm`, `pyenv`, `rbenv`, `sdkman`, `ghcup`); repeatable",
+        "show your programs: `auto`, `none`, or named: `rust`",
+        details="read-only and without the credentials beside them: those of your PATH (`auto`, the default), none "
+        "(`none`), or a language (`rust`, `node`, `python`, `go`, `java`, `ruby`, `deno`, `bun`) or a manager "
+        "(`conda`, `pnpm`, `uv`, `mise`, `asdf`, `nvm`, `pyenv`, `rbenv`, `sdkman`, `ghcup`)",
         metavar="NAME", in_files="project", alone=("auto", "none"), name="toolchains", field="toolchains",
         parse=parsers.toolchain,
     ),
     Setting(
-        "package", ("--package",), "list", "What enters", "add this package of nixpkgs; needs Nix; repeatable",
+        "package", ("--package",), "list", "What enters", "add this package of nixpkgs; needs Nix",
         metavar="PACKAGE", in_files="project", name="packages", field="packages", parse=parsers.package,
     ),
     Setting(
@@ -170,8 +175,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "nixpkgs", (), "text", "What enters",
-        "the package set of --package: `github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or `flake:NAME` from your "
-        "registry",
+        "the package set of --package",
+        details="`github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or `flake:NAME` from your registry",
         metavar="REFERENCE", example="github:NixOS/nixpkgs/nixos-unstable", in_files="user", field="nixpkgs",
         parse=parsers.nixpkgs,
     ),
@@ -182,20 +187,21 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "caches", (), "choice", "What enters",
-        "package caches (npm, pip, cargo, ...): `own`: kept per project, as ~/.cache inside; `shared`: one for all "
-        "projects that say so, each of which can change what the others install; `off`: discarded at the end",
+        "package caches (npm, pip, cargo, ...): `own`, `shared` or `off`",
+        details="`own`: kept per project, as ~/.cache inside; `shared`: one for all projects with this setting, each "
+        "of which can change what the others install; `off`: discarded at the end",
         metavar="WHOSE", choices=("shared", "own", "off"), default="own", in_files="project", widest="first",
         field="caches",
     ),
     Setting(
         "cache_size", (), "text", "What enters",
-        "maximum size of caches in GiB; least recently used entries are evicted", metavar="GIB", default="10",
+        "maximum size of caches in GiB", details="least recently used entries are evicted", metavar="GIB", default="10",
         in_files="user", field="cache_limit", parse=parsers.number(1 << 20, unit=1 << 30),
     ),
     Setting(
         "scratch", (), "choice", "What enters",
-        "where /tmp and the home inside are kept until the end: in `memory`, on `disk`, or on disk if memory is scarce "
-        "(`auto`)",
+        "where /tmp and the home inside are kept until the end: `memory`, `disk` or `auto`",
+        details="`auto`: on disk if memory is scarce",
         metavar="WHERE", choices=("auto", "memory", "disk"), default="auto", in_files="user", field="scratch",
     ),
     Setting(
@@ -204,8 +210,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "device", (), "list", "What enters",
-        "show this device node, `/dev/video0`; disks, memory, input, terminals and virtual machines need "
-        "--set unsafe_mounts=true; repeatable",
+        "show this device node: `/dev/video0`",
+        details="disks, memory, input, terminals and virtual machines need `--set unsafe_mounts=true`",
         metavar="NODE", in_files="user", name="devices", field="devices", parse=parsers.device,
     ),
     Setting(
@@ -226,8 +232,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "secrets", (), "rows", "What enters",
-        "secrets that stay outside: the variable inside is a placeholder, replaced by the value in requests to these "
-        "hosts only; in tiers `inet` and `allow`",
+        "secrets that stay outside",
+        details="the variable inside is a placeholder, replaced by the value in requests to these hosts only; in tiers "
+        "`inet` and `allow`",
         in_files="user", parse=parsers.secret,
         fields=(
             Field("env", "name of the variable inside", example="GH_TOKEN"),
@@ -246,42 +253,47 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "inherit", (), "list", "What enters",
-        "show this part of the host's ~/.claude, read-only: `CLAUDE.md`, `agents`, `commands`, `skills`, "
-        "`output-styles`, `rules`, ...; `mcp`: your MCP servers, without their secrets; repeatable",
+        "show this part of the host's ~/.claude, read-only",
+        details="`CLAUDE.md`, `agents`, `commands`, `skills`, `output-styles`, `rules`, ...; `mcp`: your MCP servers, "
+        "without their secrets",
         metavar="PART", in_files="project", field="inherit", parse=parsers.part,
     ),
     Setting(
         "claude_home", (), "choice", "What enters",
-        "`own`: the client has a home per project; `shared`: it also sees the host's ~/.claude, read-only, without "
-        "conversations and logins",
+        "the agent's home: `own` or `shared`",
+        details="`own`: one per project; `shared`: it also sees the host's ~/.claude, read-only, without conversations "
+        "and logins",
         metavar="HOME", choices=("own", "shared"), default="own", in_files="project", widest="last",
         field="shared_home", parse=parsers.is_word("shared"),
     ),
     Setting(
         "project", (), "choice", "What enters",
-        "in a subdirectory of a repository, the project is this `directory`, with the rest read-only, or the whole "
-        "`repository`",
+        "the project, in a subdirectory of a repository: `directory` or `repository`",
+        details="`directory`: this one, with the rest of the repository read-only; `repository`: all of it",
         metavar="WHAT", choices=("directory", "repository"), default="directory", in_files="user",
     ),
 
     Setting(
         "network", ("--network",), "choice", "Restrictions",
-        "`full`: the host's network with its loopback and LAN; `inet`: the internet, without LAN and this machine; "
-        "`allow`: only domains that you list; `none`: only the sandbox's own loopback",
-        metavar="TIER", choices=tuple(TIERS), default="full", in_files="project", widest="first", field="network",
+        "network tier: `full`, `inet` (no LAN), `allow`, `none`",
+        details="`full`: the host's network with its loopback and LAN; `inet`: the internet, without LAN and this "
+        "machine; `allow`: only domains that you list; `none`: only the sandbox's own loopback",
+        metavar="TIER", common=True, choices=tuple(TIERS), default="full", in_files="project", widest="first",
+        field="network",
     ),
     Setting(
         "allow_domain", ("--allow-domain",), "list", "Restrictions",
-        "in tier `allow`, permit this domain (`github.com`), its subdomains (`*.example.org`), "
-        "a port other than 443 and 80 (`example.org:8443`), or a group (`pypi` or `@pypi`): `anthropic`, `github`, "
-        "`pypi`, `npm`, `crates`, `go`, `debian`, `nix`, `huggingface`, or one of your own; repeatable",
-        metavar="DOMAIN", in_files="project", name="allow_domains", parse=parsers.domain,
+        "in tier `allow`: permit this domain, or group: `pypi`",
+        details="a domain (`github.com`), its subdomains (`*.example.org`), a port other than 443 and 80 "
+        "(`example.org:8443`), or a group (`pypi` or `@pypi`): `anthropic`, `github`, `pypi`, `npm`, `crates`, `go`, "
+        "`debian`, `nix`, `huggingface`, or one of your own",
+        metavar="DOMAIN", common=True, in_files="project", name="allow_domains", parse=parsers.domain,
     ),
     Setting(
         "allow_address", (), "list", "Restrictions",
-        "in tier `inet`, permit this address or network of the LAN or a VPN, with or without a port: "
-        "`10.1.2.3:443`, `10.1.0.0/16`, `[fd77::50]:22`; in tier `allow`, let listed domains resolve "
-        "to it; never metadata services or this machine; repeatable",
+        "in tier `inet`: permit this address or network of the LAN or a VPN",
+        details="with or without a port: `10.1.2.3:443`, `10.1.0.0/16`, `[fd77::50]:22`; in tier `allow`, let listed "
+        "domains resolve to it; never metadata services or this machine",
         metavar="ADDRESS", in_files="project", name="allow_addresses", field="addresses", parse=parsers.address,
     ),
     Setting(
@@ -292,70 +304,75 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "allow_host_port", (), "list", "Restrictions",
-        "in all tiers but `full`, permit this TCP port of the host's loopback; repeatable",
+        "in all tiers but `full`: permit this TCP port of the host's loopback",
         metavar="PORT", in_files="project", field="host_ports", parse=parsers.port,
     ),
     Setting(
         "publish", ("--publish",), "list", "Restrictions",
-        "in all tiers but `full`, show this TCP port of the sandbox at the host's localhost, at the same port "
-        "or another one (`8080:3000`); repeatable",
-        metavar="[HOST:]PORT", in_files="project", field="published", parse=parsers.published,
+        "show this port of the sandbox at your localhost",
+        details="in all tiers but `full`; TCP; at the same port, or at another one: `8080:3000`",
+        metavar="[HOST:]PORT", common=True, in_files="project", field="published", parse=parsers.published,
     ),
     Setting(
         "uplink", (), "choice", "Restrictions",
-        "the program that connects tier `inet`: `pasta`, `slirp4netns`, or the first that works (`auto`)",
+        "the program that connects tier `inet`: `pasta`, `slirp4netns` or `auto`",
+        details="`auto`: the first that works",
         metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto", in_files="user", field="uplink",
     ),
     Setting(
         "budget", ("--budget",), "text", "Restrictions",
-        "maximum cost of the model in this session, in US dollars; further requests fail with a billing error",
-        metavar="DOLLARS", example="5", in_files="user", field="budget.dollars", parse=parsers.dollars,
+        "maximum cost of the model in this session",
+        details="in US dollars; further requests fail with a billing error",
+        metavar="DOLLARS", common=True, example="5", in_files="user", field="budget.dollars", parse=parsers.dollars,
     ),
     Setting(
         "tokens", (), "text", "Restrictions",
-        "maximum number of tokens of the model in this session, cached ones included: `200k`, `2M`",
+        "maximum number of tokens of the model in this session: `200k`, `2M`", details="cached ones included",
         metavar="COUNT", example="2M", in_files="user", field="budget.tokens", parse=parsers.tokens,
     ),
     Setting(
         "nix", (), "choice", "Restrictions",
-        "the Nix daemon inside: `auto`: where that is safe, through a relay if the daemon trusts you; "
-        "`daemon`, `relay`: always; `off`",
+        "the Nix daemon inside: `auto`, `daemon`, `relay` or `off`",
+        details="`auto`: where that is safe, through a relay if the daemon trusts you; `daemon`, `relay`: always",
         metavar="HOW", choices=("auto", "daemon", "relay", "off"), default="auto", in_files="user", field="nix",
     ),
     Setting(
         "auth", (), "choice", "Restrictions",
-        "`broker`: your API key or login stays outside, and a helper on the host adds it to requests to the model; "
-        "`passthrough`: the key, or a short-lived token of the login, enters",
+        "where your API key or login is: `broker` or `passthrough`",
+        details="`broker`: outside, and a helper on the host adds it to requests to the model; `passthrough`: the key, "
+        "or a short-lived token of the login, enters",
         metavar="WAY", choices=("passthrough", "broker"), default="broker", in_files="project", widest="first",
         field="auth",
     ),
     Setting(
         "allow", ("--allow",), "list", "Restrictions",
-        "let the agent change this protected path in this session: `git-config`, `.claude`, ...; repeatable",
+        "let the agent change this protected path: `.claude`",
         metavar="PROTECTED", in_files="user", field="allow", parse=parsers.protected,
     ),
     Setting(
         "project_secrets", (), "choice", "Restrictions",
-        "files of the project that hold secrets: `warn` names them, `mask` shows fake values, `allow` ignores them",
+        "files of the project that hold secrets: `warn`, `mask` or `allow`",
+        details="`warn` names them, `mask` shows fake values, `allow` ignores them",
         metavar="WHAT", choices=("allow", "warn", "mask"), default="warn", in_files="project", widest="first",
         field="project_secrets",
     ),
     Setting(
         "submounts", (), "choice", "Restrictions",
-        "mounts of the host below the project (sshfs, volumes): `show` them, or `mask` them as empty directories",
+        "mounts of the host below the project (sshfs, volumes): `show` or `mask`",
+        details="`mask`: they are empty directories inside",
         metavar="WHAT", choices=("show", "mask"), default="show", in_files="project", widest="first",
         field="submounts",
     ),
     Setting(
         "git_import", (), "choice", "Restrictions",
-        "when commits made inside reach your repository: `auto`: at once; `ask`: at the end, after a question; "
-        "`manual`: with `claudebox sync`",
+        "when commits made inside reach your repository: `auto`, `ask` or `manual`",
+        details="`auto`: at once; `ask`: at the end, after a question; `manual`: with `claudebox sync`",
         metavar="WHEN", choices=("auto", "ask", "manual"), default="auto", in_files="project", widest="first",
         field="git_import",
     ),
     Setting(
         "undo_keep", (), "text", "Restrictions",
-        "how many sessions of an agent can be undone; those of `--exec` and `--shell` only if this is set",
+        "how many sessions can be undone", details="those of `--exec` and `--shell` only if this is set",
         metavar="COUNT", default="10", in_files="user", field="undo.keep", parse=parsers.number(1000),
     ),
     Setting(
@@ -364,8 +381,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "undo_exclude", (), "list", "Restrictions",
-        "leave directories of this name (`node_modules`), or paths that match a pattern (`*.iso`, `data/*`), out of "
-        "snapshots; repeatable",
+        "leave this out of snapshots",
+        details="directories of this name (`node_modules`), or paths that match a pattern (`*.iso`, `data/*`)",
         metavar="NAME", in_files="user", field="undo.excluded", parse=parsers.undo_pattern,
     ),
     Setting(
@@ -375,13 +392,14 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "secret_variables", (), "choice", "Restrictions",
-        "variables that look like secrets and that you did not name: `show` them before the start, or `refuse` to "
-        "start with `--yes`",
+        "variables that look like secrets and that you did not name: `show` or `refuse`",
+        details="`show` them before the start, or `refuse` to start with `--yes`",
         metavar="WHAT", choices=("show", "refuse"), default="show", in_files="project", widest="first",
     ),
     Setting(
         "terminal", (), "choice", "Restrictions",
-        "output to your terminal: `plain`: unchanged; `filtered`: without clipboard writes, notifications and queries",
+        "output to your terminal: `plain` or `filtered`",
+        details="`filtered`: without clipboard writes, notifications and queries",
         metavar="KIND", choices=("plain", "filtered"), default="plain", in_files="project", widest="first",
         former=(
             ("shared", "your terminal never enters the sandbox any more"),

@@ -32,10 +32,10 @@ class Verb(Value):
     word: str
     operands: str  # as help shows them: `NAME`, `[NAME]` if it may be missing, `FILE...` for several
     group: Group
-    help: str  # one line
+    help: str  # in a few words
     module: str  # its `run(flags, environ)` returns the exit status
     flags: tuple[Setting, ...] = ()
-    details: str = ""  # what help says besides
+    details: str = ""  # the rest of it, in sentences
     launches: bool = False  # starts a session: flags and words of a launch may follow the first operand
     in_project: bool = True  # concerns the project of the current directory
     strict: bool = False  # a broken file of settings stops it
@@ -81,87 +81,84 @@ class Verb(Value):
 
 VERBS: tuple[Verb, ...] = (
     Verb(
-        "changes", "[SESSION]", "Look back", "show what the last session, or SESSION, changed in the project",
-        "commands.undo", (_PATCH,), examines="self",
+        "changes", "[SESSION]", "Look back", "show what a session changed", "commands.undo", (_PATCH, _JSON),
+        "Of the last session in this directory, or of SESSION: the beginning of its name in the log.", examines="self",
     ),
     Verb(
-        "review", "[SESSION]", "Look back",
-        "make one page of the last session, or of SESSION, and open it in a browser",
-        "commands.review",
-        (Setting("output", ("--output",), "text", "Showing", "write the page to this file instead", metavar="FILE"),),
-        details="SESSION is the beginning of its name in the log, or the name of an agent.",
+        "review", "[SESSION]", "Look back", "show a session in a browser", "commands.review",
+        (Setting("output", ("--output",), "text", "Showing", "write the page to this file instead", metavar="FILE"),
+         _JSON),
+        "Makes one page of the last session, and opens it in a browser. SESSION is the beginning of its name in the "
+        "log, or the name of an agent.",
         examines="self",
     ),
     Verb(
-        "undo", "[SESSION]", "Look back",
-        "show the same, ask, and restore the project: files, modes, links, branches, HEAD and index",
-        "commands.undo", (_YES, _PATCH, _ROWS["set"]), examines="fully",
-    ),
-    Verb(
-        "sync", "", "Look back", "bring commits made inside into your repository now", "commands.sync",
+        "undo", "[SESSION]", "Look back", "take back what a session did", "commands.undo",
+        (_YES, _PATCH, _ROWS["set"]),
+        "Shows what the last session, or SESSION, changed, asks, and restores the project: files, modes, links, "
+        "branches, HEAD and index. `claudebox changes` only shows it.",
         examines="fully",
     ),
     Verb(
-        "log", "[all|changes|denied|HOST]...", "Look back", "show the network decisions of the last session here",
-        "commands.log",
+        "sync", "", "Look back", "import commits made inside", "commands.sync", (),
+        "Brings them into your repository now, where `git_import` is `ask` or `manual` or an import failed.",
+        examines="fully",
+    ),
+    Verb(
+        "log", "[all|changes|denied|HOST]...", "Look back", "show network connections", "commands.log",
         (_JSON, Setting("follow", ("--follow",), "switch", "Showing", "keep printing new lines")),
-        details="`all`: of every session; `denied` or another verdict, or a part of a host name: only those; "
-        "`changes`: the paths that changed.",
+        "Of the last session in this project; `all`: of every session. `denied`, `allowed`, `failed` or a part of a "
+        "host's name: only these. `changes`: the paths that changed instead.",
     ),
-    Verb("denied", "", "Look back", "show what the session here, or the last one, was denied, and what permits it",
-         "commands.log", (_JSON,)),
-    Verb("cost", "", "Look back", "show the cost of the model by project and day, from retained logs",
-         "commands.log", (_JSON,)),
+    Verb("denied", "", "Look back", "show what was denied", "commands.log", (_JSON,),
+         "Of the session that runs here, or the last one, with the words that permit it."),
+    Verb("cost", "", "Look back", "show what models have cost", "commands.log", (_JSON,),
+         "By project and day, from retained logs."),
 
-    Verb("show", "FILE...", "A running session",
-         "copy files into ~/.claudebox/drop, which every session can read", "commands.show"),
+    Verb("show", "FILE...", "A running session", "show files to all sessions", "commands.show", (),
+         "Copies them into ~/.claudebox/drop, which every session can read; Ctrl+V in the agent pastes the newest "
+         "picture."),
+    Verb("allow", "DOMAIN...", "A running session", "permit domains right now", "commands.allow", (_YES,),
+         "In the session of tier `allow` that runs in this directory, until it ends.", strict=True),
     Verb(
-        "allow", "DOMAIN...", "A running session", "permit domains in the session of tier `allow` that runs here",
-        "commands.allow", (_YES,), strict=True,
-    ),
-
-    Verb(
-        "publish", "[AGENT] [[HOST:]PORT]...", "A running session",
-        "open ports of the session that runs here, or of AGENT, at localhost; without PORT: list them",
-        "commands.publish",
-        (Setting("off", ("--off",), "switch", "Showing", "close these ports again, or all that were opened so"),),
-        details="Where the port of this machine is taken, the next free one is used, unless HOST names it. Everything "
-        "is closed when the session ends.",
+        "publish", "[AGENT] [[HOST:]PORT]...", "A running session", "open ports at localhost", "commands.publish",
+        (Setting("off", ("--off",), "switch", "Showing", "close these ports again, or all that were opened so"), _JSON),
+        "Of the session that runs here, or of AGENT, until it ends; without PORT: lists them. If the port is taken on "
+        "this machine, the next free one is used, unless HOST names one.",
     ),
 
     Verb(
-        "new", "NAME", "Several agents", "start an agent in a worktree and on a branch of this name, or resume it",
-        "many.new",
+        "new", "NAME", "Several agents", "start an agent on a branch", "many.new",
         (
             Setting("from", ("--from",), "text", "Agents", "the branch, tag or commit to start from (default: HEAD)",
                     metavar="BRANCH", parse=parsers.commit),
             _ROWS["copy"].replace(flags=("--copy",), metavar="PATH"),
         ),
+        "In a worktree and on a branch called NAME; if they exist, resumes there.",
         launches=True,
     ),
-    Verb("sessions", "", "Several agents", "list sessions: state, age, memory, cost, project, last line",
-         "many.sessions", (_JSON,)),
-    Verb("attach", "[NAME]", "Several agents", "show a background session on this terminal; Ctrl+Z leaves it",
-         "many.sessions"),
-    Verb("stop", "NAME", "Several agents", "end a background session, or remove an ended one from the list",
-         "many.sessions"),
-    Verb("finish", "NAME", "Several agents",
-         "show what an agent did, ask, and remove its worktree; the branch stays", "many.finish", (_YES,)),
-    Verb("drop", "NAME", "Several agents",
-         "show what would be lost, ask, and remove an agent's worktree and branch", "many.finish", (_YES,)),
+    Verb("sessions", "", "Several agents", "list sessions", "many.sessions", (_JSON,),
+         "State, age, memory, cost, project, last line and published ports of each."),
+    Verb("attach", "[NAME]", "Several agents", "show a background session", "many.sessions", (),
+         "On this terminal; Ctrl+Z leaves it running."),
+    Verb("stop", "NAME", "Several agents", "end a background session", "many.sessions", (),
+         "With SIGTERM, then SIGKILL; an ended one is removed from the list."),
+    Verb("finish", "NAME", "Several agents", "remove an agent's worktree", "many.finish", (_YES,),
+         "Shows what the agent did, and asks; the branch stays."),
+    Verb("drop", "NAME", "Several agents", "remove worktree and branch", "many.finish", (_YES,),
+         "Shows what would be lost, and asks."),
     Verb(
-        "task", "FILE", "Several agents", "do the task of this JSON file without questions", "many.tasks.run",
+        "task", "FILE", "Several agents", "do one task unattended", "many.tasks.run",
         (
             Setting("result", ("--result",), "text", "Tasks", "the directory of the result, written atomically when "
                     "done", metavar="DIR"),
         ),
-        details="Clones, lets the agent work, and leaves patch, bundle, conversation and receipt in the directory of "
+        "Clones, lets the agent work, and leaves patch, bundle, conversation and receipt in the directory of "
         "`--result`; the exit status says whether to retry. `claudebox help schema task` prints the format of FILE.",
         strict=True,
     ),
     Verb(
-        "tasks", "[FILES]...", "Several agents", "do the tasks of these files with GNU parallel, or show their results",
-        "many.tasks.batch",
+        "tasks", "[FILES]...", "Several agents", "do many tasks in parallel", "many.tasks.batch",
         (
             Setting("results", ("--results",), "text", "Tasks", "a directory that gets one result per task; without "
                     "FILES: show its table", metavar="DIR"),
@@ -169,33 +166,30 @@ VERBS: tuple[Verb, ...] = (
             Setting("page", ("--page",), "text", "Tasks", "also write all results as one page, to this file",
                     metavar="FILE"),
         ),
-        details="A second run continues an interrupted one.",
+        "With GNU parallel; a second run continues an interrupted one.",
         strict=True,
     ),
 
+    Verb("projects", "[prune]", "Set up", "list projects, or prune them", "commands.projects", (_YES, _JSON),
+         "`prune` removes the state and conversations of those that no longer exist.", in_project=False),
+    Verb("profiles", "[PROFILE]", "Set up", "list profiles, or show one", "commands.profiles", (_JSON,),
+         "With the reasons of its settings, and what it changes.", in_project=False),
+    Verb("trust", "[approve|revoke] [PATH]", "Set up", "approve project settings", "commands.profiles", (_JSON,),
+         "Lists the .claudebox.toml files that you approved; `approve` shows the one of this directory and asks; "
+         "`revoke PATH` revokes one.", in_project=False),
+    Verb("init", "", "Set up", "write a commented config", "commands.profiles", (),
+         "Writes ~/.claudebox/config.toml with every setting explained, unless it exists.", in_project=False),
     Verb(
-        "projects", "[prune]", "Set up", "list projects with conversations, or remove (`prune`) those that are gone",
-        "commands.projects", (_YES, _JSON), in_project=False,
-    ),
-    Verb("profiles", "[PROFILE]", "Set up", "list profiles, or show one with its reasons and what it changes",
-         "commands.profiles", in_project=False),
-    Verb(
-        "trust", "[approve|revoke] [PATH]", "Set up",
-        "list approved project files, approve the one here, or revoke one",
-        "commands.profiles", in_project=False,
-    ),
-    Verb("init", "", "Set up", "write ~/.claudebox/config.toml with every setting explained, unless it exists",
-         "commands.profiles", in_project=False),
-    Verb(
-        "demo", "[FLAGS]...", "Set up",
-        "watch a scripted model attack the sandbox and then work in it, offline and with fake secrets",
-        "commands.demo.run", (_YES, _ROWS["network"]), "FLAGS stand after `--`: more flags for the session.",
+        "demo", "[FLAGS]...", "Set up", "watch blocked attacks", "commands.demo.run", (_YES, _ROWS["network"]),
+        "A scripted model attacks the sandbox and then works in it, offline and with fake secrets. FLAGS stand after "
+        "`--`: more flags for the session.",
         in_project=False,
     ),
-    Verb("uninstall", "", "Set up", "show what claudebox has left on this machine, ask, and remove it",
-         "commands.uninstall", (_YES,), in_project=False, examines="fully"),
-    Verb("help", "[VERB|schema] [task]", "Set up", "print the help of claudebox or of a verb, or the JSON Schema of "
-         "settings or task files", "commands.usage", in_project=False),
+    Verb("uninstall", "", "Set up", "remove what claudebox left", "commands.uninstall", (_YES,),
+         "Shows everything that claudebox has left on this machine, and asks.", in_project=False, examines="fully"),
+    Verb("help", "[TOPIC] [NAME]...", "Set up", "explain flags and settings", "commands.usage", (),
+         "TOPIC is `flags`, `settings [KEY]`, `agents`, a verb, or `schema [task]`: the JSON Schema of settings or of "
+         "task files.", in_project=False),
 )  # fmt: skip
 
 
