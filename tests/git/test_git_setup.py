@@ -10,6 +10,7 @@ from tests.git.conftest import run_git
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import private as git_private
+from claudebox.git import state as git_state
 from claudebox.plan.records import OwnGit
 
 
@@ -37,6 +38,15 @@ def set_up_and_be_killed(own: OwnGit) -> None:
         set_up(own)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def test_nothing_is_set_up_while_an_import_writes_what_both_sides_have(main, tmp_path, monkeypatch):
+    # proves GIT-03
+    own = own_git(main, tmp_path)
+    monkeypatch.setattr(git_state, "_LOCK_TIMEOUT", 0.1)
+    with git_state.Private(own.private), pytest.raises(ClaudeboxError, match="another import holds"):
+        set_up(own)
+    set_up(own)
 
 
 def test_the_time_of_the_index_and_refs_come_along(main, tmp_path):

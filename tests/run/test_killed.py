@@ -76,14 +76,17 @@ def test_whatever_comes_first_disarms_it(user_box, background, flag):
     assert "put aside" not in user_box.sh("true").stderr
 
 
-def test_a_note_of_another_version_is_worked_off_for_the_project(user_box, background):
+@pytest.mark.parametrize("damage", ["version", "zeros", "empty"])
+def test_a_note_that_cannot_be_read_is_worked_off_for_the_project(user_box, background, damage):
+    """Another version wrote it, or the machine lost its power before its content was on the disk."""
     # proves D11, END-01
     user_box.host("sh", "-ec", "git init -q; git config alias.x '!true'")
     kill_session(background, user_box, ARM.format("n", f"{user_box.home}/run"), "--set", "undo_keep=1")
     (note,) = Path(user_box.home, ".claudebox/unlooked").iterdir()
     number, *names = marshal.loads(note.read_bytes())[:4]
     began = note.stat().st_mtime
-    note.write_bytes(marshal.dumps((number - 1, *names, "as it was in that version")))
+    other = marshal.dumps((number - 1, *names, "as it was in that version"))
+    note.write_bytes({"version": other, "zeros": bytes(len(other)), "empty": b""}[damage])
     os.utime(note, (began, began))
 
     result = user_box.sh("true")

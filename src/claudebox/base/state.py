@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 _DIGITS = 16
-_MANIFEST = "project"
+MANIFEST = "project"  # in the state of a project: its path
 _SEEDED = "seeded"
 _CONFIG_LIMIT = 64 << 20
 _APPROVED, _APPROVED_LAUNCHES, _APPROVED_LIMIT = "approved", 8, 1 << 20
@@ -237,15 +237,15 @@ def _path(parent: int, name: str) -> str:
 def _claim(own: int, instance: Instance) -> None:
     """Record which project this is; refuse if the name stands for another (C28)."""
     root = os.fsencode(instance.root)
-    recorded = read_at(own, _MANIFEST)
+    recorded = read_at(own, MANIFEST)
     if recorded is None:
-        replace_file(own, _MANIFEST, root)
+        replace_file(own, MANIFEST, root)
     elif recorded != root:
         raise ClaudeboxError(
             f"`{instance.directory}` is the state of `{os.fsdecode(recorded)}`, not of `{instance.root}`",
             hint="move that directory away",
         )
-    os.utime(_MANIFEST, dir_fd=own, follow_symlinks=False)  # the time of the last use
+    os.utime(MANIFEST, dir_fd=own, follow_symlinks=False)  # the time of the last use
 
 
 def _create_file(directory: int, name: str, content: bytes) -> None:

@@ -430,13 +430,17 @@ def set_up(own: OwnGit, settled: Callable[[str], bool]) -> int:
     if not alone:
         return lock
     try:
-        unchanged = settled(own.private)  # asked once: an attempt that fails changes the directory itself
-        try:
-            _refresh(own, settled=unchanged)
-        except PermissionError:  # an agent has closed something of it
-            remove_special(own.own)
-            _refresh(own, settled=unchanged)
-    except OSError as error:
+        with git_state.Private(own.private):  # no import writes its state meanwhile
+            unchanged = settled(own.private)  # asked once: an attempt that fails changes the directory itself
+            try:
+                _refresh(own, settled=unchanged)
+            except PermissionError:  # an agent has closed something of it
+                remove_special(own.own)
+                _refresh(own, settled=unchanged)
+    except (ClaudeboxError, OSError) as error:
+        os.close(lock)
+        if isinstance(error, ClaudeboxError):
+            raise
         raise ClaudeboxError(
             f"the git directory of `{own.worktree}` cannot be set up in `{own.private}`: {error.strerror}",
             hint="free disk space or fix the directory's permissions",

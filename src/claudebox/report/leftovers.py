@@ -367,7 +367,7 @@ def examine(
         done, lines = run_limited(body, EVERYTHING, _MEMORY, patience)
         console.write(lines)
         if not note.is_known:
-            console.warn(f"{note.title} that another version of claudebox started: only the project was examined")
+            console.warn(f"{note.title}, and its note cannot be read here: only the project was examined")
         if lost:
             names = ", ".join(console.shorten(root, 200) for root in lost)
             console.warn(f"{note.title}, {_UNEXAMINED} in {names}: gone")
@@ -417,14 +417,19 @@ def _pack(scope: Scope) -> tuple[Any, ...]:
 
 
 def read_note(path: str, held: int, directory: str) -> Note | None:
-    """Return a note; None if its writer was killed before its payload ran, or the state of its project is removed."""
+    """Return a note; None if it cannot be said of which project it is, or the state of that is removed.
+
+    One that cannot be read, because its writer was killed or the machine lost its power, counts as of another version.
+    """
     try:
         fields = marshal.loads(read_small(path, limit=_LIMIT) or b"")  # noqa: S302 - our own file
         number, root, name, workdir, *rest = fields
     except (ValueError, EOFError, TypeError):
-        return None
+        number, rest = 0, []
+        name = os.path.basename(path).partition("-")[2].partition("-")[0]  # of a log: moment, instance, number, process
+        root = workdir = os.fsdecode(read_small(f"{directory}/instances/{name}/{base_state.MANIFEST}") or b"")
     instance, began = Instance(root, directory, name), os.fstat(held).st_mtime
-    if not os.path.isdir(instance.directory):
+    if not root or not os.path.isdir(instance.directory):
         return None
     known = number == _FORMAT
     scope = _unpack(workdir, *rest) if known else _assume_all(workdir, os.path.dirname(directory), began)
