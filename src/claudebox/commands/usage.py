@@ -108,8 +108,8 @@ def help_text() -> Iterator[str]:
         f"  {left:<39} {right}".rstrip() for left, right in zip_longest(verbs[:half], verbs[half:], fillvalue="")
     )
     yield ""
-    yield "More: `claudebox VERB --help`, `claudebox help flags` (all flags), `help agents`,"
-    yield "`help settings` (all settings with their defaults), `help settings KEY` (one)."
+    yield "More: `claudebox VERB --help`; `claudebox help` with `flags` (all), `agents`,"
+    yield "`settings` (all of them with their defaults) or `settings KEY` (one of them)."
 
 
 def flags_text() -> Iterator[str]:

@@ -97,7 +97,7 @@ SETTINGS: tuple[Setting, ...] = (
 
     Setting(
         "profile", ("--profile",), "text", "Profiles",
-        "apply a profile: `strict`, `offline`, `batch` or yours",
+        "apply a profile: `strict`, `offline`, or your own",
         details="your own are ~/.claudebox/profiles/PROFILE.toml (or .json); `claudebox profiles` lists all",
         metavar="PROFILE", common=True, example="default", variable="CLAUDEBOX_PROFILE", in_files="user",
     ),
@@ -275,7 +275,7 @@ SETTINGS: tuple[Setting, ...] = (
 
     Setting(
         "network", ("--network",), "choice", "Restrictions",
-        "network tier: `full`, `inet` (no LAN), `allow`, `none`",
+        "`full`, `inet` (without LAN), `allow` or `none`",
         details="`full`: the host's network with its loopback and LAN; `inet`: the internet, without LAN and this "
         "machine; `allow`: only domains that you list; `none`: only the sandbox's own loopback",
         metavar="TIER", common=True, choices=tuple(TIERS), default="full", in_files="project", widest="first",

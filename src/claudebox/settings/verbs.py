@@ -170,7 +170,7 @@ VERBS: tuple[Verb, ...] = (
         strict=True,
     ),
 
-    Verb("projects", "[prune]", "Set up", "list projects, or prune them", "commands.projects", (_YES, _JSON),
+    Verb("projects", "[prune]", "Set up", "list or prune projects", "commands.projects", (_YES, _JSON),
          "`prune` removes the state and conversations of those that no longer exist.", in_project=False),
     Verb("profiles", "[PROFILE]", "Set up", "list profiles, or show one", "commands.profiles", (_JSON,),
          "With the reasons of its settings, and what it changes.", in_project=False),
