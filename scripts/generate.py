@@ -1,4 +1,4 @@
-"""Write the man page, the schema, the tree of modules and the table of platforms.
+"""Write the man page, the schema, the table of agents, and the tables in docs/.
 
 All of it is committed; `--check` writes nothing and fails if something is stale, which tests/test_generated.py uses.
 """
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _TREE = "<!-- tree: written by scripts/generate from the docstrings; do not edit -->"
 _END_OF_TREE = "<!-- end of tree -->"
+_SETTINGS = "<!-- settings: written by scripts/generate from the tables of settings and verbs; do not edit -->"
+_END_OF_SETTINGS = "<!-- end of settings -->"
 _RESULTS = "<!-- results: written by scripts/generate from docs/platforms.toml; do not edit -->"
 _END_OF_RESULTS = "<!-- end of results -->"
 
@@ -51,6 +53,7 @@ def outputs() -> dict[str, str]:
         "man/claudebox.1": reference.man_page(),
         "docs/claudebox.schema.json": profiles.schema_text() + "\n",
         "docs/design.md": _between("docs/design.md", _TREE, _END_OF_TREE, ("```", *tree(), "```")),
+        "docs/settings.md": _between("docs/settings.md", _SETTINGS, _END_OF_SETTINGS, reference.settings_page()),
         "src/claudebox/tables/agents.py": agents_table(),
         "docs/platforms.md": _between("docs/platforms.md", _RESULTS, _END_OF_RESULTS, results()),
     }

@@ -1,4 +1,4 @@
-"""The man page, from the tables of settings and verbs."""
+"""The man page and the tables of docs/settings.md, from the tables of settings and verbs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from claudebox.settings.table import SETTINGS
 from claudebox.settings.verbs import VERBS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from claudebox.settings.records import Setting
 
+_LIMITS = {"user": " Yours.", "profile": " In a profile.", "project": ""}
 _FILES = (
     "Settings are merged in this order: defaults, ~/.claudebox/config.toml, the profile with those that it extends, "
     ".claudebox.toml of the project as far as you approved it or it only tightens, the environment, flags."
@@ -64,8 +67,43 @@ def man_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _in_file(row: Setting) -> str:
+def settings_page() -> Iterator[str]:
+    """Yield the tables of docs/settings.md: keys by group, flags of one launch, verbs."""
+    rows = [row for row in SETTINGS if row.in_files != "none"]
+    for group in dict.fromkeys(row.group for row in rows):
+        yield f"\n## {group}\n"
+        yield "| key | also | values | |"
+        yield "|---|---|---|---|"
+        for row in (row for row in rows if row.group == group):
+            also = ", ".join(f"`{word}`" for word in (*row.flags, *filter(None, (row.variable,))))
+            text = _cell(_in_file(row, _LIMITS[row.in_files]))
+            yield f"| `{row.file_key}` | {also} | {_values(row)} | {text} |"
+    yield "\n## Flags of one launch\n"
+    yield "| flag | |"
+    yield "|---|---|"
+    for row in (row for row in SETTINGS if row.in_files == "none" and row.flags):
+        yield f"| `{', '.join(row.flags)}{row.metavar and ' '}{_cell(row.metavar)}` | {_cell(row.described)} |"
+    yield "\n## Verbs\n"
+    yield "| verb | flags | |"
+    yield "|---|---|---|"
+    for verb in VERBS:
+        flags = ", ".join(f"`{row.flags[-1]}`" for row in verb.flags)
+        words, text = f"{verb.word} {verb.operands}".rstrip(), f"{sentences(verb.help)} {verb.details}".strip()
+        yield f"| `{_cell(words)}` | {flags} | {_cell(text)} |"
+
+
+def _values(row: Setting) -> str:
+    kinds = ", ".join(f"`{choice}`" for choice in row.choices) or WANTED.get(row.shape, "a string")
+    return f"{kinds}; default `{row.default}`" if row.default else kinds
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _in_file(row: Setting, limit: str | None = None) -> str:
     where = {"user": " Not in a project file.", "profile": " Only in a profile."}.get(row.in_files, "")
+    where = where if limit is None else limit
     fields = "".join(f" {field.name}: {field.help}." for field in row.fields)
     return row.described + fields + where
 

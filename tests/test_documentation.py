@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import os
 import re
 import shlex
+from itertools import pairwise
 
 import pytest
 from scripts import trace
 from tests.conftest import REPOSITORY
 
 from claudebox.network.tiers import TIERS
-from claudebox.settings import layers
+from claudebox.settings import document, layers
+from claudebox.settings.files import Source
 from claudebox.settings.table import SETTINGS
+from claudebox.settings.verbs import VERBS, find_verb
+from claudebox.tables.agents import NAMES
 from claudebox.tables.paths import PROTECTED
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
@@ -35,22 +40,100 @@ def test_every_link_of_a_page_leads_somewhere(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_in_a_page_has_flags_that_exist(page):
-    """A line of a code block that starts claudebox must be read without complaint, and misspell no flag."""
-    for line in _commands(page.read_text()):
-        words = shlex.split(line.partition(" > ")[0], comments=True)[1:]
+def test_every_command_in_a_page_is_one(page):
+    """Ours are read without complaint and misspell no flag, scripts exist, and others are programs that we expect."""
+    for line in _lines(page.read_text()):
+        program, *words = shlex.split(line.partition(" > ")[0], comments=True)
+        if program in ("claudebox", "scripts/run"):
+            read = layers.read_settings(words, {})
+            own = words[: words.index("--")] if "--" in words else words
+            own = own[: own.index(read.agent.name)] if read.agent.name in own[:1] else own
+            assert not [word for word in own if word.startswith("--") and word in read.words and _misspelt(word)], line
+        elif "/" in program:
+            assert os.access(REPOSITORY / program, os.X_OK), line
+        else:
+            assert program in ("bash", "cd", "docker", "git", "nix", "podman", "sudo") or "=" in program, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_in_the_text_of_a_page_is_one(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    if page.name == "CHANGELOG.md":
+        text = ""  # tells of earlier versions, too
+    for span in re.findall(r"`((?:claudebox |scripts/|bench/)[^`]*)`", text):
+        program, *words = shlex.split(span.replace("…", "").replace("\\|", "|").partition(" <")[0])
+        if program == "claudebox":
+            if (
+                words[1:] or not words or find_verb(words[0]) is None
+            ):  # not a verb alone, which stands for all that it does
+                layers.read_settings(words, {})
+        else:
+            assert os.access(REPOSITORY / program, os.X_OK), span
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_of_settings_in_a_page_is_read(page):
+    for block in re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        assert document.read_document(Source("page.toml", "page.toml", "profile", block.encode()))
+
+
+def test_every_command_that_starts_or_shows_something_works(user_box):
+    """Launches are planned in a project of what the pages assume; verbs that only show something run as they are."""
+    user_box.write(
+        f"{user_box.home}/.claudebox/profiles/mine.toml", "[[secrets]]\nenv='T'\nhosts=['a.example']\nfrom='env:T'"
+    )
+    user_box.write("test.env", "A=1\n")
+    user_box.write("shot.png")
+    user_box.mkdir(".venv/bin")
+    for name in ("reference", "data", "opt/tools/bin", "shop"):
+        user_box.mkdir(f"{user_box.home}/{name}")
+    for name in _AGENTS:
+        user_box.write(f"{user_box.home}/.local/bin/{name}", "#!/bin/sh\n", mode=0o755)
+    user_box.write(f"{user_box.home}/.claude.json", '{"mcpServers": {"a": {"command": "/usr/bin/true"}}}')
+    user_box.host("git", "init", "-q")
+    user_box.sh("echo 1 >one", flags=("--set", "undo_keep=1"))
+    planned, shown = _runnable()
+    environ = {"PATH": f"{user_box.home}/.local/bin:/usr/bin:/bin", "ANTHROPIC_API_KEY": "of-the-pages"}
+
+    failed = {}
+    for words in (*(("--dry-run", *words) for words in planned), *shown):
+        done = user_box.claudebox(*words, env=environ, input="")
+        if done.returncode or "Traceback" in done.stderr:
+            failed[shlex.join(words)] = done.stderr
+
+    assert not failed, "\n".join(f"{line}: {said}" for line, said in failed.items())
+    assert len(planned) > 30
+    assert len(shown) > 15
+
+
+_AGENTS = ("claude", "codex")
+# What needs a running session, an answer, Nix or minutes; each has tests of its own.
+_ELSEWHERE = frozenset((
+    "--check", "--verify", "--detach", "--package", "--set devshell=true", "allow", "attach", "demo", "drop", "finish",
+    "new", "publish", "stop", "task", "tasks", "trust approve", "trust revoke", "undo", "uninstall",
+))  # fmt: skip
+
+
+def _runnable() -> tuple[list[list[str]], list[list[str]]]:
+    """Return the arguments of all commands of claudebox in pages: of launches, and of verbs and what only shows."""
+    planned, shown = [], []
+    for line in dict.fromkeys(line for page in PAGES for line in _lines(page.read_text())):
+        program, *words = shlex.split(line.partition(" > ")[0], comments=True)
+        if program != "claudebox" or _ELSEWHERE & {*words, *map(" ".join, pairwise(words))}:
+            continue
         read = layers.read_settings(words, {})
-        own = words[: words.index("--")] if "--" in words else words
+        if read.verb or (read.action and read.action.key not in ("exec", "shell")):
+            shown.append(words)
+        else:
+            planned.append(words)
+    return planned, shown
 
-        assert not [word for word in own if word.startswith("--") and word in read.words and _misspelt(word)], line
 
-
-def _commands(text: str) -> list[str]:
-    """Return the lines of `sh` blocks, and those after a prompt of `console` blocks, that start claudebox."""
-    blocks = re.findall(r"^```(sh|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+def _lines(text: str) -> list[str]:
+    """Return the commands of `sh` blocks, and those after a prompt of `console` blocks."""
+    blocks = re.findall(r"^```(sh|console)\n(.*?)^```", text.replace("\\\n", " "), re.MULTILINE | re.DOTALL)
     lines = [line for kind, block in blocks for line in block.splitlines() if kind == "sh" or line.startswith("$ ")]
-    lines = [line.removeprefix("$ ") for line in lines]
-    return [line for line in lines if line.split()[:1] in (["claudebox"], ["scripts/run"], ["bin/claudebox"])]
+    return [line for line in (line.removeprefix("$ ").strip() for line in lines) if line and line[0] != "#"]
 
 
 def _misspelt(flag: str) -> bool:
@@ -58,19 +141,37 @@ def _misspelt(flag: str) -> bool:
     return flag.partition("=")[0] not in {"--continue", "--resume", "--model"}
 
 
-def test_the_list_of_commands_names_every_flag():
-    shown = (REPOSITORY / "docs/usage.md").read_text()
+def test_the_settings_name_every_flag_key_and_verb():
+    shown = (REPOSITORY / "docs/settings.md").read_text()
 
     assert [row.flags[-1] for row in SETTINGS if row.flags and row.flags[-1] not in shown] == []
+    assert [row.file_key for row in SETTINGS if row.in_files != "none" and f"| `{row.file_key}` |" not in shown] == []
+    assert [verb.word for verb in VERBS if f"\n| `{verb.word}" not in shown] == []
 
 
-def test_pages_name_every_tier_and_every_protected_path():
-    network, guard = ((REPOSITORY / "docs" / name).read_text() for name in ("network.md", "guard.md"))
+def test_pages_name_every_tier_agent_and_protected_path():
+    network, threats, guide = (
+        (REPOSITORY / "docs" / name).read_text() for name in ("network.md", "threat-model.md", "guide.md")
+    )
     shown = next(row.details for row in SETTINGS if row.key == "network")
 
     assert [name for name in TIERS if f"`{name}`" not in shown] == []
     assert [name for name in TIERS if f"\n| `{name}` " not in network] == []
-    assert [name for name, _, _ in PROTECTED if f"`{name}`" not in guard] == []
+    assert [name for name, _, _ in PROTECTED if f"`{name}`" not in threats] == []
+    assert [name for name in NAMES if f"\n| `{name}` " not in guide] == []
+
+
+def test_every_page_that_a_message_or_script_names_exists():
+    tops = ("src", "scripts", "man", "requirements", "docs/examples")
+    files = [path for top in tops for path in (REPOSITORY / top).rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    link = re.compile(r"\bdocs/([\w-]+\.md)(?:#([\w-]+))?")
+    named = {(file.name, *match) for file in files for match in link.findall(file.read_text(errors="replace"))}
+
+    assert named
+    for file, page, heading in sorted(named):
+        path = REPOSITORY / "docs" / page
+        assert path in HEADINGS, (file, page)
+        assert not heading or heading in HEADINGS[path], (file, page, heading)
 
 
 def test_every_page_can_be_reached_from_the_readme():
@@ -147,11 +248,12 @@ def test_comments_and_pages_name_only_threats_that_are_known():
 
 
 def test_retired_words_do_not_come_back():
-    """The last column of the glossary: words for which there is another one."""
-    table = (REPOSITORY / "docs/glossary.md").read_text()
+    """The last column of the words in contributing.md: there is another one for each."""
+    table = (REPOSITORY / "docs/contributing.md").read_text()
+    table = table[table.index("| term | means | not |") :].partition("\n\n")[0]
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines() if row.startswith("| ")]
     retired = {word for row in rows[1:] for word in row[2].split(", ") if word}
-    generated = {"glossary.md", "CHANGELOG.md"}
+    generated = {"contributing.md", "CHANGELOG.md"}
     texts = [page for page in PAGES if page.name not in generated] + list((REPOSITORY / "src").rglob("*.py"))
     found = {
         f"{path.name}: {match[0]}"

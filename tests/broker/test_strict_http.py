@@ -267,7 +267,7 @@ def test_who_does_not_read_takes_no_more_memory_than_is_stated(upstream, tmp_pat
         most = next(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))
         stay.set()
 
-    assert most < 256  # MiB: the figure of docs/broker.md
+    assert most < 256  # MiB: the figure of docs/design.md
 
 
 @pytest.mark.parametrize("drip", [b"x", b"\r\n"])

@@ -19,7 +19,7 @@ from claudebox.report.log import human
 pytestmark = pytest.mark.slow
 
 SECONDS = int(os.environ.get("CLAUDEBOX_SOAK", "12"))
-MOST_MEMORY = 256  # MiB: the figure of docs/broker.md
+MOST_MEMORY = 256  # MiB: the figure of docs/design.md
 PLACE = "203.0.113.80"
 
 # The model, which says a word ten times a second and bills at the end; and a server that counts what it is sent.

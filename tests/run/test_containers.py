@@ -214,7 +214,7 @@ def test_every_engine_has_its_remedy(monkeypatch, kind, words):
 
 def test_the_documented_flags_are_those_that_are_named_and_tried():
     # proves HOST-13
-    text = (REPOSITORY / "docs/containers.md").read_text()
+    text = (REPOSITORY / "docs/platforms.md").read_text()
     for kind in ("podman", "docker", "kubernetes", "lxc"):
         for word in re.findall(r"`([^`]+)`", bubblewrap.describe_container_remedy(kind, "unmask")):
             assert word in text

@@ -225,7 +225,7 @@ def check_cloud(policy: Policy, host: Host) -> None:
         if host.environ.get(name, "").lower() not in ("", "0", "false", "no", "off") and name not in denied:
             raise ClaudeboxError(
                 f"the client on the host uses {cloud} (`{name}`), for which the broker cannot sign requests",
-                hint=f"let it in with `--env {name}`, and {needed} the same way or as `[[secrets]]` (docs/gateways.md);"
+                hint=f"let it in with `--env {name}`, and {needed} the same way or as `[[secrets]]` (docs/network.md);"
                 f" or `--env {name}=0` to ask Anthropic's API",
             )
 

@@ -210,7 +210,7 @@ def describe_container_remedy(kind: str, *lacks: str) -> str:
             f"permits namespaces ({_FILTER} of claudebox), or run claudebox outside of it"
         )
     options = " and ".join(dict.fromkeys(known))
-    return f"start this container ({name_container(kind)}) with {options}; docs/containers.md has whole examples"
+    return f"start this container ({name_container(kind)}) with {options}; docs/platforms.md has examples"
 
 
 def _remedy_for(symptom: str) -> str:

@@ -23,7 +23,7 @@ def plan_group(limits: LimitRequest, host: Host) -> GroupLimits | None:
         reason = group.problem if group is not None else "it was not looked for"
         raise ClaudeboxError(
             f"{flags} cannot be enforced on this machine: {reason}",
-            hint="remove it, or see docs/agents.md for what it takes",
+            hint="remove it, or see docs/guide.md#limits for what it takes",
         )
     processes = limits.processes if "pids" in controllers else 0
     return GroupLimits(group.way, group.place, group.mount, controllers, limits.memory, limits.cpus, processes)
