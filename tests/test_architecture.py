@@ -44,7 +44,7 @@ PURE: tuple[str, ...] = (
     "base.records",
     *(f"{feature}.plan" for feature in FEATURES),
 )
-NOT_PURE = ("settings.files", "settings.trust", "settings.document")
+NOT_PURE = ("settings.files", "settings.trust", "settings.document", "settings.agent_rows")
 # Not on the way of a launch.
 BESIDE = (
     "commands", "many", "review", "broker.main", "broker.http", "broker.proxy", "broker.inject", "broker.model_api",

@@ -10,7 +10,7 @@ from scripts import trace
 from tests.conftest import REPOSITORY
 
 from claudebox.network.tiers import TIERS
-from claudebox.settings import document, layers
+from claudebox.settings import agent_rows, document, layers
 from claudebox.settings.files import Source
 from claudebox.settings.table import SETTINGS
 from claudebox.settings.verbs import VERBS, find_verb
@@ -74,7 +74,8 @@ def test_every_command_in_the_text_of_a_page_is_one(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_of_settings_in_a_page_is_read(page):
     for block in re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
-        assert document.read_document(Source("page.toml", "page.toml", "profile", block.encode()))
+        read = agent_rows.read_row if block.startswith("install = ") else document.read_document
+        assert read(Source("page.toml", "page.toml", "profile", block.encode()))
 
 
 def test_every_command_that_starts_or_shows_something_works(user_box):

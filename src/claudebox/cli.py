@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from claudebox.settings.files import SettingsReader
     from claudebox.settings.layers import Layer, Settings
     from claudebox.settings.verbs import Verb
 
@@ -41,19 +42,22 @@ def _ensure_standard_descriptors() -> None:
 
 
 def _run(argv: list[str], environ: dict[str, str]) -> int:
-    from claudebox.settings import layers
-
-    flags = layers.parse_arguments(argv)
+    reader, problem = _read_own_agents(environ)
+    flags = _parse_arguments(argv, problem).replace(reader=reader)
     if flags.verb == "help" or flags.on("help") or flags.on("version"):
         from claudebox.commands import usage
 
         return usage.run(flags, environ)
     verb = _find_verb(flags)
+    if problem and (verb is None or verb.launches or verb.strict):
+        raise problem
     if flags.all("env_file"):
         from claudebox.settings import files
 
         flags = files.read_env_files(flags)
     if flags.client and not os.isatty(0):  # an editor, where nobody could answer
+        from claudebox.settings import layers
+
         flags = flags.replace(given={"yes": (layers.SettingValue("yes", "the editor"),)})
     _examine_killed(verb, flags, environ)
     flags = _enter_project(verb, flags, environ)
@@ -70,6 +74,31 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
     from claudebox import session
 
     return session.run(flags, environ)
+
+
+def _read_own_agents(environ: dict[str, str]) -> tuple[SettingsReader | None, ClaudeboxError | None]:
+    """Make the agents of the user known, which change what a first word means; return the reader, and what is wrong."""
+    home = environ.get("HOME", "")
+    if home.startswith("/") and os.path.isdir(home) and not list_names(f"{home}/.claudebox/agents"):
+        return None, None
+    from claudebox.host import machine
+    from claudebox.settings import files
+
+    try:
+        reader = files.SettingsReader(machine.current_home(environ))
+        reader.add_agents()
+    except ClaudeboxError as error:
+        return None, error
+    return reader, None
+
+
+def _parse_arguments(argv: list[str], problem: ClaudeboxError | None) -> Settings:
+    from claudebox.settings import layers
+
+    try:
+        return layers.parse_arguments(argv)
+    except ClaudeboxError as error:  # its words may be those of an agent that could not be read
+        raise problem or error from None
 
 
 def _find_verb(flags: Settings) -> Verb | None:
@@ -110,7 +139,7 @@ def _enter_project(verb: Verb | None, flags: Settings, environ: dict[str, str]) 
     if layers.look_up("profile", flags, environ) or os.path.lexists(f"{home}/.claudebox/config.toml"):
         from claudebox.settings import files as settings_files
 
-        reader = settings_files.SettingsReader(home)
+        reader = flags.reader or settings_files.SettingsReader(home)
         try:
             own = settings_files.layers(flags, environ, reader)
         except ClaudeboxError as error:

@@ -131,7 +131,7 @@ def read_settings(
             flags = flags.replace(reader=None)
     if not configured and not os.path.lexists(".claudebox.toml"):
         flags = layers.choose_agent(flags, environ)
-        return layers.merge(flags, environ), None
+        return layers.merge(flags, environ), flags.reader
     from claudebox.settings import files as settings_files
 
     reader = flags.reader or settings_files.SettingsReader(home)
@@ -144,9 +144,9 @@ def _may_offer(flags: Settings, environ: dict[str, str], home: str) -> bool:
     from claudebox.host.texts import TEXTS
     from claudebox.settings import layers
 
-    if flags.on("yes") or flags.on("exec") or flags.on("shell") or flags.reader is None or flags.agent.name != "claude":
+    own = flags.reader.own if flags.reader is not None else None
+    if flags.on("yes") or flags.on("exec") or flags.on("shell") or own is None or flags.agent.name != "claude":
         return False
-    own = flags.reader.own or ()
     if any(layers.look_up(key, flags, environ, own) for key in ("inherit", "claude_home", "command")):
         return False
     return any(os.path.exists(f"{home}/.claude/{name}") for name in TEXTS)

@@ -15,7 +15,6 @@ from claudebox.commands.usage import TOPICS
 from claudebox.settings.files import SettingsReader
 from claudebox.settings.table import SETTINGS
 from claudebox.settings.verbs import VERBS, find_verb
-from claudebox.tables import paths as tables_paths
 from claudebox.tables.network import GROUPS
 from claudebox.tables.tools import TOOLCHAINS
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 FILES = ("", "")
 _PATHS = ("SRC[:DEST]", "DIRECTORY", "DIR", "FILE", "NODE", "PATH")  # metavars
 _VALUES: dict[str, Sequence[str]] = {
-    "toolchains": ("auto", "none", *TOOLCHAINS), "allow": tables_paths.NAMES, "agent": kinds.NAMES,
+    "toolchains": ("auto", "none", *TOOLCHAINS), "allow": kinds.list_protected_names(), "agent": kinds.list_names(),
 }  # fmt: skip
 
 
@@ -84,8 +83,8 @@ class _Line:
             self._verb, self._rows = verb, verb.rows(self._rows)
         else:
             self._begun = True
-            self._rest = word in kinds.NAMES or word in self._agent.subcommands
-            if word in kinds.NAMES:
+            self._rest = word in kinds.list_names() or word in self._agent.subcommands
+            if word in kinds.list_names():
                 self._agent = kinds.find_kind(word)
 
     def candidates(self, current: str) -> Candidates:
@@ -105,7 +104,7 @@ class _Line:
         if self._rest or self._begun or self._agent is None:
             return [*(self._agent_words() if self._rest else ()), FILES]
         verbs = () if self._verb else ((verb.word, verb.help) for verb in VERBS)
-        return [*verbs, *((name, "start this agent") for name in kinds.NAMES), *self._agent_words()]
+        return [*verbs, *((name, "start this agent") for name in kinds.list_names()), *self._agent_words()]
 
     def _agent_words(self, *, flags: bool = False) -> Candidates:
         """Return what the row of the agent knows; it is not started to be asked."""

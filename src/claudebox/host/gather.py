@@ -193,8 +193,9 @@ def _find_project(
 
 def _find_own_files(state: str, workdir: str) -> tuple[tuple[ProtectedPath, ...], tuple[PinnedDirectory, ...]]:
     """Find the user's own settings files that lie in the project, where only links of ~/.claudebox lead."""
-    names = ("config.toml", "CLAUDE.md", "profiles")
-    if not any(os.path.islink(f"{state}/{name}") for name in names) and not os.path.isdir(f"{state}/profiles"):
+    directories = (f"{state}/profiles", f"{state}/agents")
+    links = (f"{state}/config.toml", f"{state}/CLAUDE.md", *directories)
+    if not any(map(os.path.islink, links)) and not any(map(os.path.isdir, directories)):
         return (), ()
     return host_protected.find_own_settings(state, workdir)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+from claudebox.agent import kinds
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, mode_of, real_path
 from claudebox.host.records import (
@@ -139,7 +140,7 @@ def find_places(examiner: Examiner, home: str, homes: list[str], environ: dict[s
 def hidden(examiner: Examiner, homes: list[str], environ: dict[str, str]) -> tuple[Hidden, ...]:
     """Return the places that must never be visible inside."""
     rows = [
-        (place if place[0] == "/" else f"{home}/{place}", why) for home in homes for place, why in tables_paths.HIDDEN
+        (place if place[0] == "/" else f"{home}/{place}", why) for home in homes for place, why in kinds.list_hidden()
     ]
     for name, why in tables_paths.AGENT_SOCKETS:
         value = environ.get(name, "")

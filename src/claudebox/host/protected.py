@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+from claudebox.agent import kinds
 from claudebox.base import syscalls
 from claudebox.base.files import list_names, mode_of, read_small, real_path
 from claudebox.base.records import Value
@@ -43,9 +44,10 @@ def find_own_settings(state: str, workdir: str) -> tuple[tuple[ProtectedPath, ..
 
 
 def _places(state: str) -> Iterator[str]:
-    profiles = f"{state}/profiles"
-    yield from (f"{state}/config.toml", f"{state}/CLAUDE.md", profiles)
-    yield from (f"{profiles}/{name}" for name in list_names(profiles))
+    yield from (f"{state}/config.toml", f"{state}/CLAUDE.md")
+    for directory in (f"{state}/profiles", f"{state}/agents"):
+        yield directory
+        yield from (f"{directory}/{name}" for name in list_names(directory))
 
 
 def _identity(path: str) -> tuple[int, int]:
@@ -169,7 +171,7 @@ def _settle(look_at: Callable[[], Iterable[ProtectedPath]], instance: Instance) 
 def _rows(workdir: str, repository: Repository | None) -> Iterator[ProtectedPath]:
     for name, stub, reason in tables_paths.PROTECTED:
         yield _look(name, workdir, name, stub, reason)
-    for name, reason in tables_paths.PUT_ASIDE:
+    for name, reason in kinds.list_put_aside():
         yield _look(name, workdir, name, "none", reason)
     if repository is None:
         return

@@ -156,7 +156,7 @@ def main() -> NoReturn:
         records.save(dataclasses.replace(agent, begun=time.time()))
 
     def play() -> int:
-        from claudebox.settings import layers
+        from claudebox.settings import files, layers
 
         os.chdir(order["cwd"])
         status = os.stat(".")
@@ -164,6 +164,7 @@ def main() -> NoReturn:
             raise ClaudeboxError(f"`{order['cwd']}` was replaced since the session was confirmed")
         given = {key: tuple(layers.SettingValue(*row) for row in rows) for key, rows in order["given"].items()}
         flags = layers.Settings(given, tuple(order["words"]), order["verb"], start=order["start"])
+        files.SettingsReader(os.path.dirname(state)).add_agents()
         flags = flags.replace(agent=layers.find_agent(order["agent"]) or flags.agent)
         settings, _ = session.read_settings(flags, environ)
         words = tuple(settings.one("notify").fields.values()) if settings.all("notify") else ()

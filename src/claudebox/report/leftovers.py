@@ -12,6 +12,7 @@ import os
 import stat
 import time
 
+from claudebox.agent import kinds
 from claudebox.base import console
 from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
@@ -35,7 +36,7 @@ from claudebox.base.state import Instance
 from claudebox.git.facts import KEPT, KEPT_LIMIT, Nested
 from claudebox.host import protected as host_protected
 from claudebox.report.log import SUFFIX, SessionLog
-from claudebox.tables.paths import GIT, PUT_ASIDE
+from claudebox.tables.paths import GIT
 from claudebox.undo import manifest, snapshot
 from claudebox.undo.snapshot import Beginning, Moment
 
@@ -113,7 +114,7 @@ def _find_unwanted(policy: Policy, host: Host) -> Iterator[str]:
     """Yield what some agent obeys in a project, is not there, and may not come from this session."""
     allowed = {request.name for request in policy.allow}
     missing = {row.name for row in host.project.guarded if row.kind == "missing"}
-    yield from (name for name, _ in PUT_ASIDE if name in missing and name not in allowed)
+    yield from (name for name, _ in kinds.list_put_aside() if name in missing and name not in allowed)
 
 
 def share(scope: Scope, directory: str) -> Scope:

@@ -55,7 +55,7 @@ _NOT_FROM_PROJECTS_PREFIXES = ("ANTHROPIC_", "CLAUDE", "DYLD_", "GIT_CONFIG", "L
 
 def read_document(source: Source) -> dict[str, list[Row]]:
     """Return the checked values of a file by the key of their setting."""
-    document, lines = _parse(source)
+    document, lines = parse_source(source)
     check = _Check(source, lines)
     for name, value in document.items():
         check.take(name, value)
@@ -89,7 +89,7 @@ def read_assignment(text: str, origin: str) -> tuple[Setting, list[SettingValue]
     row = rows.get(key) or next((row for row in rows.values() if row.key == key), None)
     from claudebox.settings.files import Source
 
-    check = _Check(Source("", origin, "user", b""), _Lines("", is_json=False))
+    check = _Check(Source("", origin, "user", b""), Lines("", is_json=False))
     read: Any = _read_value(row, value, origin) if row is not None else value
     check.take(row.file_key if row is not None else key, {part: read} if part else read)
     if row is None or check.errors:
@@ -123,7 +123,8 @@ def unknown_profile(name: str, origin: str, names: Iterable[str]) -> ClaudeboxEr
     return ClaudeboxError(f"`{origin}`: there is no profile `{name}`", hint=hint)
 
 
-def _parse(source: Source) -> tuple[dict[str, Any], _Lines]:
+def parse_source(source: Source) -> tuple[dict[str, Any], Lines]:
+    """Return the table of a file, and where the keys are."""
     try:
         text = source.content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -139,8 +140,8 @@ def _parse(source: Source) -> tuple[dict[str, Any], _Lines]:
     except ValueError as error:
         raise ClaudeboxError(f"{source.shown}{_position(error, text)}: {_problem(error)}") from None
     if not isinstance(document, dict):
-        raise ClaudeboxError(f"{source.shown} is {_kind(document)}, and settings are a table")
-    return document, _Lines(text, is_json=is_json)
+        raise ClaudeboxError(f"{source.shown} is {describe_kind(document)}, and settings are a table")
+    return document, Lines(text, is_json=is_json)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -166,7 +167,8 @@ def _problem(error: ValueError) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _kind(value: Any) -> str:
+def describe_kind(value: Any) -> str:
+    """Return what kind of value this is."""
     return "an empty string" if value == "" else _TYPES.get(type(value), "a date or time")
 
 
@@ -175,7 +177,7 @@ def _suggest(name: str, known: Iterable[str]) -> str:
     return f"did you mean `{near[0]}`?" if near else f"there are {list_words(known)}"
 
 
-class _Lines:
+class Lines:
     """The lines of keys, found by their text, since `tomllib` does not tell."""
 
     _HEADER = re.compile(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(?:#.*)?$")
@@ -233,7 +235,7 @@ class _Lines:
 class _Check:
     """Checks the values of a file against the table, and collects errors."""
 
-    def __init__(self, source: Source, lines: _Lines) -> None:
+    def __init__(self, source: Source, lines: Lines) -> None:
         self.rows: dict[str, list[Row]] = {}
         self.errors: list[str] = []
         self._shown, self._role, self._lines = source.shown, source.role, lines
@@ -275,7 +277,7 @@ class _Check:
         return f"`{row.file_key}` cannot come from a project; set it in ~/.claudebox/config.toml"
 
     def _mistyped(self, row: Setting, value: Any, line: int, *, within: str = "") -> None:
-        self._wrong(line, f"`{row.file_key}`{within} is {_kind(value)}, and must be {WANTED[row.shape]}")
+        self._wrong(line, f"`{row.file_key}`{within} is {describe_kind(value)}, and must be {WANTED[row.shape]}")
 
     def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
         """Add a value unless the parser of its setting refuses it."""
@@ -306,7 +308,7 @@ class _Check:
 
     def _take_choice(self, row: Setting, value: Any, line: int) -> None:
         if not isinstance(value, str):
-            self._wrong(line, f"`{row.file_key}` is {_kind(value)}, and must be {list_words(row.choices)}")
+            self._wrong(line, f"`{row.file_key}` is {describe_kind(value)}, and must be {list_words(row.choices)}")
         elif value in row.choices:
             self._add(row, value, line)
         else:
@@ -349,7 +351,7 @@ class _Check:
         for name, item in value.items():
             where = self._lines.of(row.file_key, name) or line
             if not isinstance(item, str):
-                self._wrong(where, f"`{row.file_key}.{name}` is {_kind(item)}, and must be a string, in quotes")
+                self._wrong(where, f"`{row.file_key}.{name}` is {describe_kind(item)}, and must be a string, in quotes")
             elif self._role == "project" and name not in MADE and _is_powerful(name):
                 what = "which changes what programs load or where they connect"
                 self._wrong(where, f"`{row.file_key}`: a project cannot set `{name}`, {what}")
@@ -416,7 +418,7 @@ def _describe_wrong_field(field: Field, item: Any) -> str:
             return ""
         return "must be an array of strings" + ("" if field.spaced else " without spaces")
     if not isinstance(item, str) or "\0" in item or not item:
-        return f"is {_kind(item)}, and must be a string"
+        return f"is {describe_kind(item)}, and must be a string"
     if field.choices and item not in field.choices:
         return f'is "{console.shorten(item, _SHOWN)}", and must be {list_words(field.choices)}'
     return ""

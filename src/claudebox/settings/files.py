@@ -12,6 +12,7 @@ import os
 import stat
 
 from claudebox import __version__
+from claudebox.agent import kinds
 from claudebox.base import console, syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import OPEN_DIRECTORY, PACKAGE, Closing, list_names, mode_of, others_write, real_path
@@ -75,6 +76,13 @@ class SettingsReader:
         """Return the layer of ~/.claudebox/config.toml, if it exists."""
         path = f"{self.state}/config.toml"
         return self.layer(self._open(path, "user")) if os.path.lexists(path) else None
+
+    def add_agents(self) -> None:
+        """Make the user's own agents known to this process: ~/.claudebox/agents/NAME.toml."""
+        directory = f"{self.state}/agents"
+        entries = sorted(entry for entry in list_names(directory) if entry.endswith(".toml") and entry[0] != ".")
+        sources = {entry.removesuffix(".toml"): self._open(f"{directory}/{entry}", "user") for entry in entries}
+        kinds.add_own(kinds.make_own(name, self._read(source, _read_agent)) for name, source in sources.items())
 
     def project(self, workdir: str) -> Source | None:
         """Return the project's own file, unread and untrusted."""
@@ -170,16 +178,19 @@ class SettingsReader:
             raise _too_large(shown)
         return Source(path, shown, role, content)
 
-    def layer(self, source: Source) -> Layer:
+    def _read(self, source: Source, read: Callable[[Source], dict[str, Any]]) -> dict[str, Any]:
         """Return what a file says, from the cache if it has been read before."""
         reader = f"{_FORMAT} {__version__} {marshal.version} {source.role}"
         key = syscalls.sha256(b"\0".join((reader.encode(), os.fsencode(source.path), source.content)))
         rows = self._recall(key)
         if rows is None:
-            from claudebox.settings import document
-
-            rows = self._unsaved[key] = document.read_document(source)
+            rows = self._unsaved[key] = read(source)
         self.opened.append(source.shown)
+        return rows
+
+    def layer(self, source: Source) -> Layer:
+        """Return the settings of a file."""
+        rows: dict[str, list[tuple[str, int, dict[str, str]]]] = self._read(source, _read_settings)
         untrusted = source.role == "project"
         return Layer(
             source.shown,
@@ -192,7 +203,7 @@ class SettingsReader:
             },
         )
 
-    def _recall(self, key: str) -> dict[str, list[tuple[str, int, dict[str, str]]]] | None:
+    def _recall(self, key: str) -> dict[str, Any] | None:
         directory = _open_own(f"{self.state}/{_CACHE}")
         if directory is None:
             return None
@@ -237,6 +248,18 @@ class SettingsReader:
         finally:
             os.close(directory)
             self._unsaved.clear()
+
+
+def _read_settings(source: Source) -> dict[str, Any]:
+    from claudebox.settings import document
+
+    return document.read_document(source)
+
+
+def _read_agent(source: Source) -> dict[str, Any]:
+    from claudebox.settings import agent_rows
+
+    return agent_rows.read_row(source)
 
 
 def _check(shown: str, status: os.stat_result) -> None:

@@ -236,7 +236,7 @@ def choose_agent(flags: Settings, environ: Mapping[str, str], layers: Sequence[L
     name = wanted[-1].value
     agent = find_agent(name)
     if agent is None:
-        known = ", ".join(kinds.NAMES)
+        known = ", ".join(kinds.list_names())
         raise ClaudeboxError(f"`{wanted[-1].origin}`: there is no agent `{name}`", hint=f"there are {known}")
     read = parse_arguments(flags.argv, agent) if flags.argv else flags.replace(agent=agent)
     return read.replace(start=flags.start, reader=flags.reader)
@@ -244,7 +244,7 @@ def choose_agent(flags: Settings, environ: Mapping[str, str], layers: Sequence[L
 
 def find_agent(word: str) -> AgentKind | None:
     """Return the agent of this name; everything behind it is its own."""
-    return kinds.find_kind(word) if word in kinds.NAMES else None
+    return kinds.find_kind(word) if word in kinds.list_names() else None
 
 
 def _refuse_former(flag: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
+from claudebox.agent import kinds
 from claudebox.base.addresses import read_port
 from claudebox.base.errors import ClaudeboxError
 from claudebox.settings.records import Constant, GitCredential, MountRequest, NameRequest, Published
-from claudebox.tables import paths as tables_paths
 from claudebox.tables.environment import MADE
 
 TYPE_CHECKING = False
@@ -91,8 +91,9 @@ def part(given: SettingValue) -> NameRequest:
 
 
 def protected(given: SettingValue) -> NameRequest:
-    if given.value not in tables_paths.NAMES:
-        known = ", ".join(f"`{name}`" for name in tables_paths.NAMES)
+    names = kinds.list_protected_names()
+    if given.value not in names:
+        known = ", ".join(f"`{name}`" for name in names)
         raise refusal(given, f"`{given.value}` is not protected", f"protected are {known}")
     return _request(given)
 
