@@ -47,8 +47,7 @@ class NixBox(Box):
 
     def variables(self, extra: dict[str, str] | None = None) -> dict[str, str]:
         basic = super().variables()
-        search = f"{self.daemon.nix.directory}:{basic['PATH']}"
-        return {**basic, **self.daemon.environ, "PATH": search, **self.environ, **(extra or {})}
+        return {**basic, **self.daemon.environ, **self.environ, **(extra or {})}
 
 
 @pytest.fixture(scope="session")
