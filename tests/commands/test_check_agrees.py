@@ -266,7 +266,7 @@ FAULTS = [
     Fault("config has a strange key", config("nonsense = 1\n"), config(""), "nonsense"),
     Fault("config of others", config_of_all, lambda machine: os.chmod(f"{machine.state}/config.toml", 0o600)),
     Fault("no such profile", flags("--profile", "no-such"), lambda machine: machine.flags.clear(), "no-such"),
-    Fault("bad variable", flags("--env", "A=B"), lambda machine: machine.flags.clear()),
+    Fault("bad variable", flags("--env", "A B"), lambda machine: machine.flags.clear()),
     Fault("no such mount", flags("--mount-ro", "/nonexistent"), lambda machine: machine.flags.clear()),
     Fault("mount of keys", lambda machine: [
         machine.box.write(f"{machine.box.home}/.ssh/id"), flags("--mount-ro", "~/.ssh")(machine)],

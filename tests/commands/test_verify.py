@@ -277,7 +277,7 @@ def test_verify_runs_no_command_of_the_user_and_uses_none_of_their_values(user_b
         (("--profile", "no-such"), ""),
         ((), "network = 5\n"),
         ((), 'profile = "no-such"\n'),
-        (("--env", "A=B"), ""),
+        (("--env", "A B"), ""),
         (("--mount-ro", "~/.ssh"), ""),
         (("--mount-ro", "/nonexistent"), ""),
         (("--network", "full", "--profile", "secretive"), ""),

@@ -222,7 +222,7 @@ def test_many_tasks_keep_to_their_number_and_cost_what_was_served(fleet, model):
     asked = len(served.answers)
     shutil.rmtree(results / "t0")
     (results / "t1/work.patch").write_bytes(b"cut sho")
-    shown = fleet.claudebox("--results", str(results))
+    shown = fleet.claudebox("tasks", "--results", str(results))
     assert shown.stdout.splitlines()[0].split() == ["task", "status", "cost", "time", "why"]
     assert shown.stdout.splitlines()[-1].startswith(f"{count - 2} of {count - 1} done, 1 worth another try, $")
     assert shown.returncode == 1
@@ -230,7 +230,7 @@ def test_many_tasks_keep_to_their_number_and_cost_what_was_served(fleet, model):
     assert f"{count - 2} of {count} tasks are done already" in second.stderr
     assert second.returncode == 0
     assert len(served.answers) - asked == 4
-    assert fleet.claudebox("--results", str(results)).stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
+    assert fleet.claudebox("tasks", "--results", str(results)).stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
 
 
 def test_many_tasks_that_are_interrupted_are_cancelled_and_the_rest_does_not_begin(fleet, model):

@@ -146,7 +146,8 @@ def test_an_old_pasta_is_never_used(plain_netbox):
     if old is None or subprocess.run(probe, capture_output=True, check=False).returncode == 0:
         pytest.skip("this machine has no old pasta")
 
-    assert "through slirp4netns" in plain_netbox.run("true", flags=INET).stderr
+    shown = plain_netbox.claudebox("--explain", *INET, "--exec", "--", "true").stdout
+    assert "through slirp4netns" in shown
     forced = plain_netbox.run("true", flags=(*INET, "--set", "uplink=pasta"))
 
     assert forced.returncode == 125
@@ -156,7 +157,8 @@ def test_an_old_pasta_is_never_used(plain_netbox):
 def test_a_box_of_an_uplink_uses_that_one(user_netbox, uplink):
     """Whatever claudebox would choose on this machine: without it, the tests of one uplink would be about the other."""
     # proves NET-02
-    assert f"through {uplink}" in user_netbox.run("true", flags=INET).stderr
+    shown = user_netbox.claudebox("--explain", *INET, "--exec", "--", "true").stdout
+    assert f"through {uplink}" in shown
 
 
 def test_an_uplink_that_dies_takes_the_network_and_nothing_else(netbox, uplink):

@@ -63,7 +63,13 @@ def put(machine: str, directory: Path) -> tuple[str, ...]:
     return (str(found),)
 
 
-@pytest.fixture(params=sorted(gate.GATES))
+# This machine, and others in emulation.
+MACHINES = [
+    pytest.param(name, marks=() if name == platform.machine() else pytest.mark.slow) for name in sorted(gate.GATES)
+]
+
+
+@pytest.fixture(params=MACHINES)
 def run_gate(request, tmp_path) -> Gate:
     """Return how to run the gate of one kind of machine, on this one or in emulation."""
     emulator = put(request.param, tmp_path)
@@ -234,7 +240,7 @@ def test_what_comes_before_bwrap_is_given_up(start):
     assert start("s") == ["(4096, 4096)", "[1, 10]", "[10]", "True", str(errno.EPERM)]
 
 
-@pytest.mark.parametrize("machine", sorted(gate.GATES))
+@pytest.mark.parametrize("machine", MACHINES)
 def test_the_start_becomes_the_program_with_its_words_and_no_more(tmp_path, machine):
     emulator = put(machine, tmp_path)
     if emulator:

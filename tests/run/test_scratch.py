@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from tests.conftest import unpacked_bwrap, wait_until
+from tests.conftest import wait_until
 
 DISK = ("--set", "scratch=disk")
 PROBE = (
@@ -36,9 +36,8 @@ def without_types(result):
     return words[:4] + words[6:]
 
 
-def test_what_a_killed_session_left_goes_with_the_next_one(user_box, background, altered):
+def test_what_a_killed_session_left_goes_with_the_next_one(user_box, background):
     # proves TOOL-06, E15
-    altered(user_box, bwrap=unpacked_bwrap("trixie", Path(user_box.base)))  # that permits a second session
     argv = (user_box.program, "-y", *DISK, "--exec", "--", "sh", "-c", "echo secret >/tmp/x; touch up; exec sleep 60")
     process = background(user_box, *argv)
     wait_until(lambda: os.path.exists(f"{user_box.project}/up"), "the session begins")

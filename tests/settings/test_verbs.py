@@ -68,6 +68,7 @@ def test_a_verb_is_the_first_word_and_what_follows_is_its_own(argv, verb, given,
     ("argv", "message", "hint"),
     [
         (["--network", "none", "undo"], "`--network` and `undo` cannot be combined", "claudebox -- undo"),
+        (["--set", "gpu=true", "changes"], "`--set gpu` and `changes` cannot be combined", "claudebox -- changes"),
         (["--explain", "new", "x"], "`--explain` and `new` cannot be combined", "claudebox new NAME"),
         (["undo", "--netwrok"], "`claudebox undo` has no flag `--netwrok`", "claudebox undo --help"),
         (["undo", "-p"], "`claudebox undo` has no flag `-p`", "claudebox undo"),

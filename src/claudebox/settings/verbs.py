@@ -14,8 +14,10 @@ from claudebox.settings.table import SETTINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Literal
+
+    from claudebox.settings.layers import SettingValue
 
     Group = Literal["Look back", "A running session", "Several agents", "Set up"]
 
@@ -52,13 +54,13 @@ class Verb(Value):
         own = {flag: row for row in self.flags for flag in row.flags}
         return {**of_launch, **own} if self.launches else {**own, **dict.fromkeys(_HELP.flags, _HELP)}
 
-    def check_given(self, given: Iterable[str], of_launch: Mapping[str, Setting]) -> None:
+    def check_given(self, given: Mapping[str, list[SettingValue]], of_launch: Mapping[str, Setting]) -> None:
         """Refuse flags before the verb that do not go with it; actions of a launch go with none."""
         rows = self.rows(of_launch).values()
         fitting = {row.key for row in rows if not row.runs or row.key in ("exec", "shell", "help")}
-        for key in given:
-            if key not in fitting:
-                flag = _ROWS[key].flags[-1]
+        for key, values in given.items():
+            flag = values[-1].origin
+            if key not in fitting and not ("set" in fitting and flag.startswith("--set ")):
                 hint = f"`{self.usage}`; `claudebox -- {self.word}` gives the word to the agent"
                 raise ClaudeboxError(f"`{flag}` and `{self.word}` cannot be combined", hint=hint)
 
