@@ -47,7 +47,7 @@ def test_a_session_of_the_client_loads_nothing_dear(user_box, model, real_client
     notes = ""
     for number in range(2):  # the first also writes down answers for the client, as JSON
         notes = user_box.mkdir(f"{user_box.base}/modules-{number}")
-        argv = ("/usr/bin/python3", "-IS", "-c", _LOADED, notes, source, "-y", "--set", "auth=broker", "-p", "hello")
+        argv = ("/usr/bin/python3", "-IS", "-c", _LOADED, notes, source, "-y", "-p", "hello")
         result = user_box.host(*argv, env=env, timeout=120)
         assert "Hello." in result.stdout, result.stderr
 
