@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
-from claudebox.host import bubblewrap
+from claudebox.host import remedies
 from claudebox.host.bubblewrap import find_bwrap
 
 ADMIN = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
@@ -51,11 +51,11 @@ def main() -> int:
     parser.add_argument("-y", "--yes", action="store_true", help="ask nothing")
     given = parser.parse_args()
     if given.remove:
-        if not os.path.lexists(bubblewrap.OWN):
-            print(f"there is no {bubblewrap.OWN}")
+        if not os.path.lexists(remedies.OWN):
+            print(f"there is no {remedies.OWN}")
             return 0
-        print(f"apparmor_parser -R {bubblewrap.OWN}\nrm {bubblewrap.OWN}")
-        commands = [("apparmor_parser", "-R", bubblewrap.OWN), ("rm", bubblewrap.OWN)]
+        print(f"apparmor_parser -R {remedies.OWN}\nrm {remedies.OWN}")
+        commands = [("apparmor_parser", "-R", remedies.OWN), ("rm", remedies.OWN)]
         if given.show:
             return 0
         return run(commands, "", "") if confirmed("Remove it?", yes=given.yes) else 130
@@ -63,12 +63,12 @@ def main() -> int:
     if bwrap.problem:
         print(f"apparmor: error: {bwrap.problem}; {bwrap.remedy}", file=sys.stderr)
         return 1
-    if not bubblewrap.is_restricted():
+    if not remedies.is_restricted():
         print("this machine does not restrict user namespaces with AppArmor: nothing to do")
         return 0
-    remedy = bubblewrap.find_remedy(bwrap.path)
+    remedy = remedies.find_remedy(bwrap.path)
     if remedy is None:
-        print(f"apparmor: error: {bubblewrap.describe_remedy(bwrap.path)}", file=sys.stderr)
+        print(f"apparmor: error: {remedies.describe_remedy(bwrap.path)}", file=sys.stderr)
         return 1
     if remedy.text:
         print(f"{remedy.path}:\n\n{remedy.text}")

@@ -141,12 +141,12 @@ def read_settings(
 
 def _may_offer(flags: Settings, environ: dict[str, str], home: str) -> bool:
     """Return whether the user may want texts of ~/.claude inside and was not asked yet; every launch calls this."""
-    from claudebox.host.texts import TEXTS
-    from claudebox.settings import layers
-
     own = flags.reader.own if flags.reader is not None else None
     if flags.on("yes") or flags.on("exec") or flags.on("shell") or own is None or flags.agent.name != "claude":
         return False
+    from claudebox.settings import layers
+    from claudebox.tables.paths import TEXTS
+
     if any(layers.look_up(key, flags, environ, own) for key in ("inherit", "claude_home", "command")):
         return False
     return any(os.path.exists(f"{home}/.claude/{name}") for name in TEXTS)

@@ -11,6 +11,7 @@ from tests.support.terminals import Terminal
 from tests.support.tui import Tui
 
 from claudebox.host import texts
+from claudebox.tables.paths import TEXTS
 
 TOKEN = "ghp_0aA1bB2cC3dD4eE5fF6gG7hH8iI9jJ0kK1lL"
 BRING = r"of ~/\.claude in, read-only\? \[Y/n\] "
@@ -133,7 +134,7 @@ def test_more_than_texts_is_not_looked_through_for_ever(tmp_path):
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills/model.bin").write_bytes(bytes(5 << 20))
     (tmp_path / "rules").symlink_to("/proc")
-    found = texts.examine(str(tmp_path), texts.TEXTS)
+    found = texts.examine(str(tmp_path), TEXTS)
 
     assert set(found.oversized) == {"skills", "rules"}
     assert found.links == ()

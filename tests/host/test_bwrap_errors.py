@@ -6,7 +6,7 @@ import pytest
 from tests.support import hosts
 
 from claudebox.base.errors import ClaudeboxError
-from claudebox.host import bubblewrap
+from claudebox.host import bubblewrap, remedies
 from claudebox.host.records import Bubblewrap
 from claudebox.plan import compose
 from claudebox.settings.records import Policy
@@ -39,7 +39,7 @@ from claudebox.settings.records import Policy
 )
 def test_the_last_words_of_bwrap_become_what_is_wrong_and_a_remedy(said, message):
     # proves UX-05, SAND-14
-    error = bubblewrap.explain(said)
+    error = remedies.explain(said)
 
     assert error.message.startswith(message)
     assert error.hint
@@ -57,10 +57,10 @@ def test_the_last_words_of_bwrap_become_what_is_wrong_and_a_remedy(said, message
 )
 def test_the_remedy_is_the_one_of_this_machine(monkeypatch, settings, words):
     # proves UX-05
-    monkeypatch.setattr(bubblewrap, "_read_sysctl", lambda name: settings.get(name, b""))
+    monkeypatch.setattr(remedies, "_read_sysctl", lambda name: settings.get(name, b""))
 
     for word in words:
-        assert word in bubblewrap.namespace_remedy("/opt/bwrap")
+        assert word in remedies.namespace_remedy("/opt/bwrap")
 
 
 @pytest.mark.parametrize(
@@ -84,19 +84,19 @@ def test_the_remedy_is_the_one_of_this_machine(monkeypatch, settings, words):
 def test_every_symptom_of_ubuntus_restriction_has_its_remedy(monkeypatch, said, files, remedy):
     # proves UX-05, HOST-01
     monkeypatch.setattr(os.path, "isfile", lambda path: path in files)
-    plain = bubblewrap.explain(said)
-    monkeypatch.setattr(bubblewrap, "is_restricted", lambda: True)
-    restricted = bubblewrap.explain(said)
+    plain = remedies.explain(said)
+    monkeypatch.setattr(remedies, "is_restricted", lambda: True)
+    restricted = remedies.explain(said)
 
     assert remedy in restricted.hint
     assert "apparmor" not in plain.hint
-    assert 'claudebox-bwrap "/opt/bwrap" ' in bubblewrap.explain(said, "/opt/bwrap").hint  # no profile is about it
-    assert "install bubblewrap at /usr/bin/bwrap" in bubblewrap.explain(said, "/opt/*/bwrap").hint
+    assert 'claudebox-bwrap "/opt/bwrap" ' in remedies.explain(said, "/opt/bwrap").hint  # no profile is about it
+    assert "install bubblewrap at /usr/bin/bwrap" in remedies.explain(said, "/opt/*/bwrap").hint
 
 
 def test_settings_of_the_kernel_are_read():
-    assert bubblewrap._read_sysctl("kernel/ostype") == b"Linux"
-    assert bubblewrap._read_sysctl("kernel/no_such_setting") == b""
+    assert remedies._read_sysctl("kernel/ostype") == b"Linux"
+    assert remedies._read_sysctl("kernel/no_such_setting") == b""
 
 
 def test_the_least_version_of_bwrap_is_one_number():
@@ -104,5 +104,5 @@ def test_the_least_version_of_bwrap_is_one_number():
     with pytest.raises(ClaudeboxError) as raised:
         compose.make_plan(Policy("exec", ("true",)), hosts.debian(bwrap=Bubblewrap("/usr/bin/bwrap")))
 
-    assert raised.value.hint == bubblewrap.explain("bwrap: Unknown option --perms").hint
+    assert raised.value.hint == remedies.explain("bwrap: Unknown option --perms").hint
     assert bubblewrap.LEAST in raised.value.hint

@@ -7,7 +7,7 @@ from tests.support.hosts import HOME, PROJECT, fact
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git.facts import Repository
 from claudebox.host.records import Destination
-from claudebox.plan import mount_checks
+from claudebox.plan import asked_mounts, mount_checks
 from claudebox.settings.records import MountRequest, Policy
 
 
@@ -18,7 +18,7 @@ def asked(source: str, dest: str = "", *, writable: bool = False) -> MountReques
 def plan(*requests: MountRequest, facts=(), there=(), unsafe: bool = False, **changes):
     policy = Policy("client", mounts=requests, unsafe_mounts=unsafe)
     host = hosts.asking(hosts.debian(**changes), policy, *facts, there=there)
-    return list(mount_checks.plan_mounts(policy, host))
+    return list(asked_mounts.plan_mounts(policy, host))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_destination_behind_a_link_of_the_project_is_refused():
     host = hosts.changed(host, destinations={inside: Destination(through_link=True)})
 
     with pytest.raises(ClaudeboxError, match="leads through a link in the project"):
-        list(mount_checks.plan_mounts(policy, host))
+        list(asked_mounts.plan_mounts(policy, host))
 
 
 def test_a_file_cannot_stand_on_a_directory():
@@ -229,7 +229,7 @@ def test_a_mount_behind_a_link_in_another_mount_is_refused():
     )
 
     with pytest.raises(ClaudeboxError, match="leads through a link in `/srv/data`"):
-        list(mount_checks.plan_mounts(policy, host))
+        list(asked_mounts.plan_mounts(policy, host))
 
 
 def test_a_mount_within_a_mount_that_has_another_name_inside_is_refused():

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import REPOSITORY, need
 from tests.support.sandbox import PYTHON
 
-from claudebox.host import bubblewrap
+from claudebox.host import remedies
 
 EXAMPLES = REPOSITORY / "docs/examples/containers"
 UNMASK = ("--security-opt", "unmask=ALL")
@@ -202,13 +202,13 @@ def test_the_filter_is_what_it_says():
 )
 def test_every_engine_has_its_remedy(monkeypatch, kind, words):
     # proves HOST-13
-    monkeypatch.setattr(bubblewrap, "find_container", lambda: kind)
-    monkeypatch.setattr(bubblewrap, "find_lacks", lambda: ("unmask", "permit", "unconfine"))
+    monkeypatch.setattr(remedies, "find_container", lambda: kind)
+    monkeypatch.setattr(remedies, "find_lacks", lambda: ("unmask", "permit", "unconfine"))
     symptoms = ["pivot_root: Operation not permitted", "Creating new namespace failed: Operation not permitted"]
     for said in symptoms if kind else symptoms[:1]:
-        hint = bubblewrap.explain(f"bwrap: {said}").hint
+        hint = remedies.explain(f"bwrap: {said}").hint
         assert [word for word in words if word not in hint] == []
-    mounting = bubblewrap.explain("bwrap: Can't mount proc on /newroot/proc: Operation not permitted").hint
+    mounting = remedies.explain("bwrap: Can't mount proc on /newroot/proc: Operation not permitted").hint
     assert words[0] in mounting
 
 
@@ -216,6 +216,6 @@ def test_the_documented_flags_are_those_that_are_named_and_tried():
     # proves HOST-13
     text = (REPOSITORY / "docs/platforms.md").read_text()
     for kind in ("podman", "docker", "kubernetes", "lxc"):
-        for word in re.findall(r"`([^`]+)`", bubblewrap.describe_container_remedy(kind, "unmask")):
+        for word in re.findall(r"`([^`]+)`", remedies.describe_container_remedy(kind, "unmask")):
             assert word in text
     assert "procMount: Unmasked" in (EXAMPLES / "job.yaml").read_text()

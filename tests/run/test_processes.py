@@ -135,7 +135,7 @@ def test_number_of_processes_is_limited_for_the_sandbox_alone(user_box, altered)
         "for child in children: os.kill(child, 9)\n"
     )
     ordinary = user_box.run("bash", "-c", "ulimit -u; ulimit -Hu").stdout.split()
-    altered(user_box, edits={"run/limits.py": ("= 16384", "= 60")})
+    altered(user_box, edits={"run/start.py": ("= 16384", "= 60")})
 
     inside = user_box.run(PYTHON, "-c", bomb)
     control = user_box.host(PYTHON, "-c", bomb)

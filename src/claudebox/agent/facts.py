@@ -11,6 +11,7 @@ from claudebox.base.files import Closing, list_names, parse_object, read_small, 
 from claudebox.base.records import Value
 from claudebox.host.programs import executable, find_tool
 from claudebox.host.records import AgentFacts
+from claudebox.tables.paths import TEXTS
 from claudebox.tables.secrets import looks_secret, value_looks_secret
 
 TYPE_CHECKING = False
@@ -102,7 +103,7 @@ def _examine_texts(policy: Policy, home: str) -> Texts | None:
         return None
     from claudebox.host import texts
 
-    names = texts.TEXTS if policy.shared_home else (row.name for row in policy.inherit)
+    names = TEXTS if policy.shared_home else (row.name for row in policy.inherit)
     return texts.examine(f"{home}/{agent.directory}", names)
 
 

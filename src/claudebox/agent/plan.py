@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from claudebox.agent.facts import find_credential
 from claudebox.base.errors import ClaudeboxError
-from claudebox.host.texts import TEXTS
 from claudebox.plan import environment as plan_environment
 from claudebox.plan.records import Mount, Variable
 from claudebox.tables.inside import CLIENT_DIRECTORY
+from claudebox.tables.paths import TEXTS
 from claudebox.tables.secrets import looks_secret
 
 TYPE_CHECKING = False

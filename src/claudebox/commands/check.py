@@ -22,7 +22,7 @@ from claudebox.base.files import read_small
 from claudebox.broker import facts as broker_facts
 from claudebox.broker import plan as broker_plan
 from claudebox.commands import rehearsal
-from claudebox.host import bubblewrap, machine, programs
+from claudebox.host import bubblewrap, machine, programs, remedies
 from claudebox.host import records as host_records
 from claudebox.network import uplink
 from claudebox.nix import facts as nix_facts
@@ -92,7 +92,7 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
         rows.append(("bubblewrap", lambda: _bubblewrap(bwrap)))
     if of_launch[0].status == "ok":
         rows += [("network inet", lambda: _inet(environ, path)), ("network allow", lambda: _allow(environ))]
-    if bubblewrap.find_container():
+    if remedies.find_container():
         rows.append(("container", _container))
     rows += [
         ("Landlock", _landlock),
@@ -223,8 +223,8 @@ def _container() -> Row:
         "permit": "system calls are filtered",
         "unconfine": "AppArmor or SELinux confines it",
     }
-    found = "; ".join(effects[lack] for lack in bubblewrap.find_lacks()) or "its restrictions do not interfere"
-    return "ok", f"running in {bubblewrap.name_container(bubblewrap.find_container())}; {found}", ""
+    found = "; ".join(effects[lack] for lack in remedies.find_lacks()) or "its restrictions do not interfere"
+    return "ok", f"running in {remedies.name_container(remedies.find_container())}; {found}", ""
 
 
 def _landlock() -> Row:
@@ -262,8 +262,8 @@ def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Row:
     if known.version:
         told.append(f"version {known.version}, trusts you: {known.trusted}, sandbox of builders: {known.sandbox}")
     good = decision.kind != "off" and not decision.warnings
-    remedies = (decision.remedy, *decision.warnings)
-    return "ok" if good else "warning", "; ".join(told), "\n".join(filter(None, remedies))
+    advice = (decision.remedy, *decision.warnings)
+    return "ok" if good else "warning", "; ".join(told), "\n".join(filter(None, advice))
 
 
 def _limits(path: tuple[str, ...]) -> Row:

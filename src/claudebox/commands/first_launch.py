@@ -16,6 +16,7 @@ from claudebox.host import programs, texts
 from claudebox.host.machine import current_directory
 from claudebox.network import uplink
 from claudebox.network.tiers import TIERS
+from claudebox.tables.paths import TEXTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _ask_texts(home: str) -> dict[str, str]:
     if not answer:
         raise KeyboardInterrupt
     agreed = answer.strip().lower() in (b"", b"y", b"yes")
-    names = ", ".join(f'"{name}"' for name in texts.TEXTS) if agreed else ""
+    names = ", ".join(f'"{name}"' for name in TEXTS) if agreed else ""
     return {"inherit": f"[{names}]"}
 
 

@@ -11,7 +11,6 @@ import os
 from claudebox.agent import facts as agent_facts
 from claudebox.base import state as base_state
 from claudebox.base.files import read_small
-from claudebox.broker import facts as broker_facts
 from claudebox.git import facts as git_facts
 from claudebox.host import bubblewrap, machine, programs, secret_files, sockets
 from claudebox.host import paths as host_paths
@@ -210,6 +209,8 @@ def _find_network(
         uplinks = uplink.find_uplinks(path, policy.uplink)
     model_ports: tuple[int, ...] = ()
     if policy.tier.shared and policy.agent.upstreams:
+        from claudebox.broker import facts as broker_facts
+
         model_ports = broker_facts.find_free_ports(len(policy.agent.upstreams))
     return Network(
         model_ports=model_ports,
@@ -298,6 +299,10 @@ def _find_nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[st
 
 
 def _find_secrets(policy: Policy, environ: dict[str, str], home: str, workdir: str) -> Secrets:
+    if not policy.agent.upstreams and not policy.secrets and policy.credential is None:
+        return Secrets()
+    from claudebox.broker import facts as broker_facts
+
     models = broker_facts.find_model_logins(policy, environ, home) if policy.agent.upstreams else ()
     if not policy.secrets and policy.credential is None:
         return Secrets(models=models)

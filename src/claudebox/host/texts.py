@@ -10,6 +10,7 @@ import os
 
 from claudebox.base.files import list_names, read_small, real_path
 from claudebox.base.records import Value
+from claudebox.tables.paths import TEXTS
 from claudebox.tables.secrets import VALUE_PREFIXES
 
 TYPE_CHECKING = False
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-TEXTS = ("CLAUDE.md", "agents", "commands", "output-styles", "rules", "skills")
 _MOST_ENTRIES, _MOST_BYTES, _MOST_DEPTH = 2000, 4 << 20, 8
 _TOKEN = 20  # characters of a token, at least
 _SEPARATORS = str.maketrans("\"'`=,;()<>[]{}", " " * 14)

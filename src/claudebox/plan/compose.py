@@ -162,6 +162,14 @@ def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Extra
     return broker_plan.plan(policy, host, held), broker_plan.provide(policy, host, held)
 
 
+def _asked_mounts(policy: Policy, host: Host) -> tuple[Mount, ...]:
+    if not policy.mounts:
+        return ()
+    from claudebox.plan import asked_mounts
+
+    return tuple(asked_mounts.plan_mounts(policy, host))
+
+
 def _rows(policy: Policy, host: Host, held: str, extra: Extras) -> tuple[Mount, ...]:
     texts: dict[str, Kind] = {sandbox_md.PATH: "file", **agent_plan.instructions(policy, host)}
     own: tuple[Mount, ...] = (
@@ -177,7 +185,7 @@ def _rows(policy: Policy, host: Host, held: str, extra: Extras) -> tuple[Mount, 
     if host.sockets.paths:
         own = arrange(own)
         own += tuple(masking.mask_sockets(policy, host, own))
-    asked = tuple(mount_checks.plan_mounts(policy, host))
+    asked = _asked_mounts(policy, host)
     if asked:
         _check_taken(own, asked, host)
     rows = arrange((*own, *asked))

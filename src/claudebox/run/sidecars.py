@@ -54,7 +54,7 @@ def make_sidecars(plan: Plan) -> tuple[Sidecar, ...]:
 
         found.append(UndoSidecar(plan, plan.undo))
     if plan.group is not None:
-        from claudebox.run.limits import CgroupSidecar
+        from claudebox.run.control_group import CgroupSidecar
 
         found.append(CgroupSidecar(plan.group))
     handed: Callable[[], list[tuple[str, int]]] = list

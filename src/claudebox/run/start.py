@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import stat
 import time
 
@@ -24,7 +25,6 @@ from claudebox.base.files import (
 )
 from claudebox.base.records import Value
 from claudebox.base.syscalls import signal, socket
-from claudebox.host import bubblewrap
 from claudebox.plan.bwrap import (
     FORWARDED_SIGNALS,
     GATE_DESCRIPTOR,
@@ -33,7 +33,7 @@ from claudebox.plan.bwrap import (
     is_handed_over,
     place,
 )
-from claudebox.run import limits, mounts
+from claudebox.run import mounts
 from claudebox.run.prepare import own
 from claudebox.tables.gate import GATES
 
@@ -46,12 +46,14 @@ if TYPE_CHECKING:
     from claudebox.plan.records import Mount, Plan
     from claudebox.run.prepare import Prepared
     from claudebox.run.terminal import Terminal
+    from claudebox.settings.records import LimitRequest
 
 
 _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
 _FILTER_TIMEOUT = 20.0
 _LOOK = 0.5  # seconds between two looks whether bwrap is still there
 _LAST_WORDS = 8192
+_MAX_PROCESSES = 16384  # counted in the user namespace of the sandbox alone (H08)
 _PR_SET_CHILD_SUBREAPER = 36
 _PATH = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _DROPPED = "run `claudebox --check`; bwrap may be a wrapper that drops options"
@@ -139,9 +141,19 @@ def inspect(building: Building, prepared: Prepared, stubs: Mapping[str, Identity
     with Closing(make_program(directory)) as program:
         mounts.mount_all(payload, plan, stubs, program)
     _check_mounts(payload, plan)
-    limits.set_limits(payload, prepared.open_files, plan.policy.limits)
+    _set_limits(payload, prepared.open_files, plan.policy.limits)
     seconds = plan.policy.limits.seconds if plan.policy.limits is not None else 0
     return Sandbox(building.monitor, init, payload, os.pidfd_open(init), os.pidfd_open(payload), seconds)
+
+
+def _set_limits(payload: int, open_files: tuple[int, int] | None, limits: LimitRequest | None) -> None:
+    """Limit the number of processes, and restore the limit on open files that the user's shell gave us."""
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    most = limits.processes if limits is not None and limits.processes else _MAX_PROCESSES
+    ceiling = most if hard == resource.RLIM_INFINITY else min(hard, most)
+    resource.prlimit(payload, resource.RLIMIT_NPROC, (ceiling, ceiling))
+    if open_files is not None:
+        resource.prlimit(payload, resource.RLIMIT_NOFILE, open_files)
 
 
 def _check_confinement(payload: int, plan: Plan) -> int:
@@ -384,7 +396,9 @@ def _await_ready(gate: socket.socket, messages: int, monitor: int, bwrap: str) -
             if os.waitid(os.P_PID, monitor, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 _end_orphans(monitor)  # they hold the gate and the messages open
     if word != b"ready\n":
-        raise bubblewrap.explain(_last_words(messages), bwrap)
+        from claudebox.host import remedies
+
+        raise remedies.explain(_last_words(messages), bwrap)
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             return int.from_bytes(data[:4], "little")

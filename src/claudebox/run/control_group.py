@@ -1,9 +1,8 @@
-"""Limits on processes, open files, memory and CPU, set before the payload's first instruction."""
+"""The control group of a sandbox, which limits memory, CPU and processes."""
 
 from __future__ import annotations
 
 import os
-import resource
 import time
 
 from claudebox.base import process
@@ -14,25 +13,13 @@ from claudebox.run.sidecars import Sidecar
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.plan.records import GroupLimits
-    from claudebox.settings.records import LimitRequest
 
 
-_MAX_PROCESSES = 16384  # counted in the user namespace of the sandbox alone (H08)
 _PERIOD = 100_000  # microseconds
 _PREFIX = "claudebox-"
 _PATIENCE, _POLL = 20.0, 0.01  # seconds
 _KEEPER = "trap '' HUP INT TERM; read -r line"
 _GO_ON = ["OOMPolicy", "s", "continue"]
-
-
-def set_limits(payload: int, open_files: tuple[int, int] | None, limits: LimitRequest | None) -> None:
-    """Limit the number of processes, and restore the limit on open files that the user's shell gave us."""
-    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    most = limits.processes if limits is not None and limits.processes else _MAX_PROCESSES
-    ceiling = most if hard == resource.RLIM_INFINITY else min(hard, most)
-    resource.prlimit(payload, resource.RLIMIT_NPROC, (ceiling, ceiling))
-    if open_files is not None:
-        resource.prlimit(payload, resource.RLIMIT_NOFILE, open_files)
 
 
 class CgroupSidecar(Sidecar):
