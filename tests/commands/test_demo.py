@@ -96,9 +96,9 @@ def test_the_demonstration_says_so_where_a_secret_or_a_hook_is_let_in(user_box, 
     text = path.read_text(encoding="utf-8")
     assert text.count('own.own, role="git")') == 1
     path.write_text(text.replace('own.own, role="git")', 'own.real, role="git")'), encoding="utf-8")  # no flag does it
-    path = Path(altered, "src/claudebox/git/disarm.py")  # which would put the hook aside
+    path = Path(altered, "src/claudebox/git/disarmed.py")  # which would put the hook aside
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("Disarmed(*run_limited(lambda: _Pass(area).run()))", "Disarmed()"), encoding="utf-8")
+    path.write_text(text.replace("Disarmed(*run_limited(run))", "Disarmed()"), encoding="utf-8")
 
     result = demo(user_box, "--env", "DEPLOY_TOKEN", source=f"{altered}/src")
 

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import REPOSITORY
 
 from claudebox.base import process
-from claudebox.git import disarm
+from claudebox.git import disarm, disarmed
 from claudebox.git import facts as git_facts
 from claudebox.git.disarm import clean_config, read_addresses
 from claudebox.report import changes as report_changes
@@ -116,7 +116,7 @@ def project(tmp_path):
 def area(project, since=0.0, nested=(), home=""):
     """Return what an agent could write: the project alone."""
     roots, mounts = ((str(project), since, None),), ((str(project), "bind", str(project)),)
-    return disarm.Area(roots, mounts, nested=nested, home=home)
+    return disarmed.Area(roots, mounts, nested=nested, home=home)
 
 
 def arm(place, mark, *, bare=False):
@@ -161,7 +161,7 @@ def test_includes_and_their_number_cost_nothing(project, tmp_path):
     arm(project / "zz", mark)
     assert runs(mark, project / "zz")  # the positive control
     begun = time.process_time() + time.monotonic()
-    done = disarm.disarm(area(project))
+    done = disarmed.disarm(area(project))
 
     assert time.process_time() + time.monotonic() - begun < 60  # before: a minute for each ten of them
     assert done.is_complete
@@ -175,7 +175,7 @@ def test_more_configuration_than_the_budget_costs_repositories_their_name(projec
     mark = tmp_path / "mark"
     for number in range(20):
         arm(project / f"r{number}", mark)
-    done = disarm.disarm(area(project))
+    done = disarmed.disarm(area(project))
     places = [project / f"r{number}" for number in range(20)]
 
     assert done.is_complete
@@ -206,7 +206,7 @@ def test_what_is_nested_without_end_is_disarmed_to_the_bottom(project, tmp_path)
     finally:
         os.chdir("/")
     arm(project / "zz", mark)
-    done = disarm.disarm(area(project))
+    done = disarmed.disarm(area(project))
 
     assert done.is_complete, done
     assert not runs(mark, project / "zz")
@@ -234,7 +234,7 @@ def test_modules_in_modules_end_nothing(project, tmp_path):
     os.close(current)
     arm(project / "zz", mark)
     assert runs(mark, project / "zz")  # the positive control
-    done = disarm.disarm(area(project))
+    done = disarmed.disarm(area(project))
 
     assert done.is_complete, done
     assert not runs(mark, project / "zz")
@@ -251,7 +251,7 @@ def test_very_many_names_hide_nothing(project, tmp_path):
     (project / "zz").mkdir()
     arm(project / "zz/deep", mark)
 
-    assert disarm.disarm(area(project)).is_complete
+    assert disarmed.disarm(area(project)).is_complete
     assert not runs(mark, project / "zz/deep")
 
 
@@ -270,7 +270,7 @@ def test_hooks_of_a_relative_path_for_all_repositories_are_put_aside_in_every_on
     (last / "new").touch()
     assert runs(mark, last, HOME=str(home))  # the positive control
     (last / "newer").touch()
-    done = disarm.disarm(area(project, home=str(home)))
+    done = disarmed.disarm(area(project, home=str(home)))
 
     assert done.is_complete
     assert not runs(mark, last, HOME=str(home))
@@ -300,7 +300,7 @@ def test_such_hooks_are_put_aside_in_git_directories_too(project, tmp_path, bare
         return ran
 
     assert moves_a_ref("one")  # the positive control
-    assert disarm.disarm(area(project, home=str(home))).is_complete
+    assert disarmed.disarm(area(project, home=str(home))).is_complete
     assert not moves_a_ref("two")
     assert [path.name for path in (place / ".hk").iterdir()] == ["reference-transaction.claudebox"]
 
@@ -320,7 +320,7 @@ def test_hooks_beside_a_repository_are_put_aside(project, tmp_path, named):
     assert runs(mark, project / "n", HOME=str(home))  # the positive control
     (project / "n/newer").touch()
 
-    assert disarm.disarm(area(project, home=str(home))).is_complete
+    assert disarmed.disarm(area(project, home=str(home))).is_complete
     assert not runs(mark, project / "n", HOME=str(home))
     assert [path.name for path in (project / "hk").iterdir()] == ["post-index-change.claudebox"]
 
@@ -337,7 +337,7 @@ def test_programs_that_only_the_agents_repository_has_are_put_aside(project, tmp
     program = nested / named.removeprefix("sh ")
     program.write_text("#!/bin/sh\n")
 
-    assert disarm.disarm(area(project, home=str(home))).is_complete
+    assert disarmed.disarm(area(project, home=str(home))).is_complete
     assert program.with_name(f"{program.name}.claudebox").exists()
     assert not program.exists()
 
@@ -348,7 +348,7 @@ def test_a_long_alias_of_the_user_renames_no_repository(project, tmp_path):
     home.mkdir()
     (home / ".gitconfig").write_text(f'[alias]\n\tx = "!f() {{ echo {"long " * 60}; }}; f >/dev/null"\n')
     arm(project / "n", mark)
-    done = disarm.disarm(area(project, home=str(home)))
+    done = disarmed.disarm(area(project, home=str(home)))
 
     assert done.is_complete
     assert (project / "n/.git/HEAD").exists()
@@ -378,7 +378,7 @@ def test_hooks_that_a_repository_of_the_users_names_are_put_aside_in_what_belong
     assert runs(mark, place)  # the positive control
     (place / "newer").touch()
 
-    assert disarm.disarm(area(project, since)).is_complete
+    assert disarmed.disarm(area(project, since)).is_complete
     assert not runs(mark, place)
     assert (place / ".git").exists()
     assert [path.name for path in (place / "tools/hk").iterdir()] == ["post-index-change.claudebox"]
@@ -420,7 +420,7 @@ def test_no_address_of_any_spelling_leads_to_a_repository_that_is_not_examined(p
     assert pushes("one")  # the positive control
     roots = ((str(project), 0.0, None),)
     mounts = tuple((path, "bind", path) for path in (str(project), str(hidden.parent)))
-    assert disarm.disarm(disarm.Area(roots, mounts)).is_complete
+    assert disarmed.disarm(disarmed.Area(roots, mounts)).is_complete
     assert not pushes("two")
 
 
@@ -432,7 +432,7 @@ def test_a_repository_that_moves_during_the_walk_is_found_where_it_is_then(proje
         arm(project / name / "n", mark)
         git(project / name / "n", "config", "--unset", "core.worktree")
     walked = []
-    visit = disarm._Pass._visit
+    visit = disarm.Pass._visit
 
     def move_after(self, current):
         visit(self, current)
@@ -442,8 +442,8 @@ def test_a_repository_that_moves_during_the_walk_is_found_where_it_is_then(proje
             other = {f"{project}/a": project / "b", f"{project}/b": project / "a"}[first]
             os.rename(other, f"{first}/later")
 
-    monkeypatch.setattr(disarm._Pass, "_visit", move_after)
-    disarm._Pass(area(project)).run()
+    monkeypatch.setattr(disarm.Pass, "_visit", move_after)
+    disarm.Pass(area(project)).run()
     monkeypatch.undo()
 
     places = [path.parent for path in project.rglob(".git")]
@@ -463,7 +463,7 @@ def test_a_directory_that_moves_while_the_walk_is_in_it_is_walked_again(project,
     for name in ("a/n", "n"):
         arm(project / name, mark)
     left = [times]
-    visit = disarm._Pass._visit
+    visit = disarm.Pass._visit
 
     def move_around(self, current):
         visit(self, current)
@@ -472,8 +472,8 @@ def test_a_directory_that_moves_while_the_walk_is_in_it_is_walked_again(project,
             here, there = (project / name / "x" for name in ("ab" if (project / "a/x").exists() else "ba"))
             here.rename(there)
 
-    monkeypatch.setattr(disarm._Pass, "_visit", move_around)
-    *_, closed, _ = disarm._Pass(area(project)).run()
+    monkeypatch.setattr(disarm.Pass, "_visit", move_around)
+    *_, closed, _ = disarm.Pass(area(project)).run()
 
     assert bool(closed) == (times > 1)
     assert times > 1 or not runs(mark, project / "n", project / "a/n")
@@ -495,7 +495,7 @@ def test_what_a_repository_of_the_user_said_before_stays(project, tmp_path):
     git(lib, "config", "core.fsmonitor", f"touch {mark};:")
     (lib / ".git/hooks/pre-commit").write_text("theirs")
 
-    done = disarm.disarm(area(project, since, nested))
+    done = disarmed.disarm(area(project, since, nested))
 
     said = git(lib, "config", "--list", "--local").stdout
     assert "alias.x=!true" in said
@@ -522,7 +522,7 @@ def test_what_is_not_in_a_configuration_any_more_is_not_written_back(project, tm
     (lib / ".git/hooks/post-index-change").unlink()
     git(lib, "config", "user.name", "agent")
 
-    disarm.disarm(area(project, 0.0, nested))
+    disarmed.disarm(area(project, 0.0, nested))
 
     said = git(lib, "config", "--list", "--local").stdout
     assert "alias.x=!true" in said
@@ -547,7 +547,7 @@ def test_a_repository_that_took_the_place_of_the_users_is_disarmed(project, tmp_
     os.rename(project / "lib/.git/H", project / "lib/.git/HEAD")
     (project / "lib/new").touch()
 
-    disarm.disarm(area(project, since, nested))
+    disarmed.disarm(area(project, since, nested))
 
     assert not runs(mark, project / "lib")
 
@@ -581,13 +581,13 @@ def test_the_limit_of_memory_and_a_signal_end_the_work_and_not_the_launcher():
 
 def test_what_could_not_be_examined_comes_before_what_is_harmless_by_now(project):
     # proves REPORT-01
-    work = disarm._Pass(area(project))
+    work = disarm.Pass(area(project))
     for number in range(30):
-        work._add(f"{project}/{number}/.git", disarm.DISARMED, "config")
-    work._add(f"{project}/mine", disarm.TOLD, "has other commits now, and git obeys hooks there")
-    work._add(f"{project}/evil/.git", disarm.CLOSED, "Permission denied")
+        work._add(f"{project}/{number}/.git", disarmed.DISARMED, "config")
+    work._add(f"{project}/mine", disarmed.TOLD, "has other commits now, and git obeys hooks there")
+    work._add(f"{project}/evil/.git", disarmed.CLOSED, "Permission denied")
     rows, more = work._result()
-    lines = disarm.describe(disarm.Disarmed(rows, more), str(project))
+    lines = disarmed.describe(disarmed.Disarmed(rows, more), str(project))
 
     assert lines[0].startswith("`evil/.git` not examined: ")
     assert lines[1].startswith("`mine` changed: ")
@@ -600,7 +600,7 @@ def test_a_line_stays_short_however_much_was_put_aside(project):
     hooks.mkdir(parents=True)
     for number in range(1000):
         (hooks / f"{number:04}-{'x' * 240}").touch()
-    (line,) = disarm.describe(disarm.disarm(area(project)), str(project))
+    (line,) = disarmed.describe(disarmed.disarm(area(project)), str(project))
 
     assert "put aside as *.claudebox" in line
     assert len(line) < 700

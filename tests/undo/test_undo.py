@@ -316,7 +316,7 @@ def test_what_is_written_while_the_question_stands_stays(user_project, looked):
 def test_what_changes_after_the_last_look_stays(tmp_path):
     # proves UNDO-02
     from claudebox.undo import restore
-    from claudebox.undo.manifest import Comparison
+    from claudebox.undo.comparison import Comparison
     from claudebox.undo.store import SnapshotStore
     from claudebox.undo.walker import Scan
 
@@ -396,7 +396,7 @@ def test_a_link_to_where_a_directory_was_moved_is_undone(user_project):
 
 def test_a_file_with_the_number_of_one_that_was_moved_stays(tmp_path):
     # proves UNDO-02
-    from claudebox.undo.manifest import Comparison
+    from claudebox.undo.comparison import Comparison
     from claudebox.undo.store import SnapshotStore
     from claudebox.undo.walker import Scan
 
@@ -447,7 +447,7 @@ def test_how_far_an_undo_is_is_said(tmp_path, capfd):
     import json
 
     from claudebox.undo import restore
-    from claudebox.undo.manifest import Comparison
+    from claudebox.undo.comparison import Comparison
     from claudebox.undo.store import SnapshotStore
     from claudebox.undo.walker import Scan
 
@@ -1145,7 +1145,7 @@ def interrupt(box: Box, words: tuple[str, ...], numbers: random.Random) -> None:
 
 def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.manifest import Comparison
+    from claudebox.undo.comparison import Comparison
     from claudebox.undo.walker import Scan
 
     (tmp_path / "early").write_text("e")
@@ -1168,7 +1168,7 @@ def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
 @pytest.mark.parametrize("moment", ["_open_directory", "_read_file", "afterwards"])
 def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, moment):
     # proves UNDO-01
-    from claudebox.undo.manifest import Comparison
+    from claudebox.undo.comparison import Comparison
     from claudebox.undo.walker import Scan
 
     for number in range(4):

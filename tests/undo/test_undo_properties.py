@@ -13,7 +13,7 @@ from tests.undo.test_undo import STEPS, destroy
 
 from claudebox.git.sandbox import Tools
 from claudebox.undo import restore
-from claudebox.undo.manifest import Comparison, find_changes
+from claudebox.undo.comparison import Comparison, find_changes
 from claudebox.undo.store import SnapshotStore
 from claudebox.undo.walker import Scan
 

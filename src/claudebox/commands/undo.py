@@ -23,8 +23,8 @@ from claudebox.settings.layers import merge
 from claudebox.settings.records import UndoRequest
 from claudebox.undo import refs as undo_refs
 from claudebox.undo import restore
+from claudebox.undo.comparison import MEANWHILE, Comparison, find_changed_meanwhile, find_changes
 from claudebox.undo.contents import read_kept, read_present
-from claudebox.undo.manifest import MEANWHILE, Comparison, find_changed_meanwhile, find_changes
 from claudebox.undo.refs import RefComparison
 from claudebox.undo.snapshot import find_skipped
 from claudebox.undo.store import UNDO, SnapshotStore
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
     from claudebox.git.sandbox import Tools
     from claudebox.settings.layers import Settings
-    from claudebox.undo.manifest import KeptEntry, PathChange, Snapshot
+    from claudebox.undo.comparison import PathChange
+    from claudebox.undo.manifest import KeptEntry, Snapshot
     from claudebox.undo.refs import RefMove
 
 

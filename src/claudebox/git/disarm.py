@@ -29,8 +29,19 @@ from claudebox.base.files import (
     replace_file,
 )
 from claudebox.base.process import run_limited
-from claudebox.base.records import Value
 from claudebox.git import config as git_config
+from claudebox.git.disarmed import (
+    CLOSED,
+    DISARMED,
+    LED_AWAY,
+    OTHERWISE,
+    RENAMED,
+    TOLD,
+    Area,
+    Disarmed,
+    describe,
+    rename_aside,
+)
 from claudebox.tables import git_keys
 from claudebox.tables.paths import ASIDE
 
@@ -38,10 +49,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from claudebox.git.disarmed import Finding
     from claudebox.git.facts import Nested
     from claudebox.host.records import Identity
-
-    Finding = tuple[str, str, tuple[str, ...]]  # path, what became of it, parts or reasons
 
 
 # What a configuration of the agent's may keep: lines that git itself writes.
@@ -134,28 +144,13 @@ _CONFIG_LIMIT = 1 << 20
 _GITFILE_LIMIT = 8192
 _ADDRESS = b"gitdir: "  # begins a file that leads to a git directory
 _BUDGET = 64 << 20  # bytes of configurations that are rewritten; beyond, repositories are renamed instead
-_NAME_MAX = 255
 _LONGEST = 4000  # bytes of a path by which something can be opened
 _MOST_FINDINGS = 20
 _MOST_WALKS = 3
 _MOVED = "a directory was moved meanwhile"
 _MOST_KEPT = 512
 _LARGEST = 1 << 20  # of a file that is compared
-CLOSED, RENAMED, DISARMED, LED_AWAY, OTHERWISE, TOLD = "closed", "renamed", "disarmed", "link", "addresses", "told"
-OBEYED = "obeyed"  # not by git, but by an agent of the host
 _STATE = ("HEAD", "index", "packed-refs", "logs/HEAD")  # what changes with commits and the index
-
-
-class Area(Value):
-    """What an agent could write, and what was there before."""
-
-    # Directory, from when on a change counts, and which directory it is, if another will not do; the project first.
-    roots: tuple[tuple[str, float, Identity | None], ...]
-    mounts: tuple[tuple[str, str, str], ...]  # that can be written, and in those: destination, kind, source
-    known: tuple[str, ...] = ()  # git directories of the host, which it could not write
-    nested: tuple[Nested, ...] = ()
-    home: str = ""
-    opened: bool = False  # the user lets it change what git's configuration names
 
 
 class Reach:
@@ -186,26 +181,6 @@ class Reach:
         return self.is_writable(path) and not self.is_seen(path)
 
 
-class Disarmed(Value):
-    """The result of a pass."""
-
-    findings: tuple[Finding, ...] = ()  # dangerous ones first
-    more: int = 0  # not listed
-    kept: tuple[str, ...] = ()  # git directories of the user's with settings of their own
-    closed: int = 0  # places that could not be examined
-    reopened: tuple[tuple[int, int], ...] = ()  # directories whose mode was changed and restored
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether everything was examined."""
-        return not self.closed
-
-
-def disarm(area: Area) -> Disarmed:
-    """Disarm everything that changed, or raise Unfinished."""
-    return Disarmed(*run_limited(lambda: _Pass(area).run()))
-
-
 def disarm_paths(
     work_tree: str, paths: Iterable[bytes], known: tuple[str, ...], identity: Identity | None = None
 ) -> tuple[list[str], frozenset[bytes]]:
@@ -219,35 +194,8 @@ def disarm_paths(
         return [], frozenset()
     mounts = (("", "bind", ""), *((path, "closed", path) for path in known))
     area = Area(((work_tree, float("-inf"), identity),), mounts, known)
-    findings, closed = run_limited(lambda: _Pass(area).run_at(work_tree, wanted))
+    findings, closed = run_limited(lambda: Pass(area).run_at(work_tree, wanted))
     return describe(Disarmed(tuple(findings)), work_tree), frozenset(closed)
-
-
-def tabulate(done: Disarmed, root: str) -> list[tuple[str, str, str]]:
-    """Return for each finding its path, relative to the `root` if it lies there, what was done, and details."""
-    put = f"put aside as *{ASIDE}: "
-    texts = {
-        CLOSED: ("not examined", "look at it before git of the host does: "),
-        OTHERWISE: ("configured", "has another configuration now: "),
-        LED_AWAY: ("renamed", "led to a directory of claudebox's own; now "),
-        DISARMED: ("disarmed", put),
-        RENAMED: ("disarmed", put),
-        TOLD: ("changed", ""),
-        OBEYED: ("put aside", "agents of the host would obey it; now "),
-    }
-    return [(relative(path, root), texts[how][0], texts[how][1] + shorten(", ".join(parts), 300))
-            for path, how, parts in done.findings]  # fmt: skip
-
-
-def describe(done: Disarmed, root: str) -> list[str]:
-    """Return the findings as sentences."""
-    lines = [f"`{shorten(path, 200)}` {how}: {why}" for path, how, why in tabulate(done, root)]
-    return [*lines, *([f"and {done.more} other places"] if done.more else [])]
-
-
-def relative(place: str, root: str) -> str:
-    """Return a path as it is shown, relative to the project where it lies in it."""
-    return "." if place == root else place.removeprefix(f"{root}/")
 
 
 def has_shape(names: Iterable[str] | None) -> bool:
@@ -256,15 +204,6 @@ def has_shape(names: Iterable[str] | None) -> bool:
         return True
     present = {name.partition("/")[0].lower() for name in names}
     return ("head" in present and not present.isdisjoint(("objects", "commondir"))) or present >= {"objects", "refs"}
-
-
-def rename_aside(directory: int, name: str) -> str:
-    """Rename an entry of a directory so that nothing obeys it; return the new name."""
-    free = f"{name}{ASIDE}"
-    if len(os.fsencode(free)) > _NAME_MAX or _is_there(directory, free):
-        free = f"{os.fsdecode(os.fsencode(name)[:200])}.{os.urandom(8).hex()}{ASIDE}"
-    os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)
-    return free
 
 
 class _Doubt(Exception):  # noqa: N818 - not an error
@@ -284,7 +223,7 @@ class _Frame:
         self.pending: list[str] = []  # directories in it
 
 
-class _Pass:
+class Pass:
     """One pass."""
 
     def __init__(self, area: Area) -> None:
@@ -877,14 +816,6 @@ def _changed(directory: int, name: str) -> float:
         return os.lstat(name, dir_fd=directory).st_ctime
     except OSError:
         return 0.0
-
-
-def _is_there(directory: int, name: str) -> bool:
-    try:
-        os.lstat(name, dir_fd=directory)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _why(error: Exception) -> str:

@@ -14,7 +14,8 @@ from claudebox.git.disarm import has_shape
 from claudebox.report import kinds
 from claudebox.report.kinds import Kind
 from claudebox.tables.reported_paths import DEPENDENCIES
-from claudebox.undo.manifest import TYPES, find_changes
+from claudebox.undo.comparison import find_changes
+from claudebox.undo.manifest import TYPES
 from claudebox.undo.snapshot import UNTRACKED, look_at_end
 
 TYPE_CHECKING = False
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.host.records import ProtectedPath
-    from claudebox.undo.manifest import KeptEntry, PathChange, Snapshot
+    from claudebox.undo.comparison import PathChange
+    from claudebox.undo.manifest import KeptEntry, Snapshot
     from claudebox.undo.snapshot import Beginning
 
 

@@ -33,6 +33,7 @@ from claudebox.base.files import (
 from claudebox.base.process import EVERYTHING, Pending, Unfinished, run_limited
 from claudebox.base.records import Value
 from claudebox.base.state import Instance
+from claudebox.git import disarmed
 from claudebox.git.facts import KEPT, KEPT_LIMIT, Nested
 from claudebox.host import protected as host_protected
 from claudebox.report.log import SUFFIX, SessionLog
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from claudebox.git.disarm import Disarmed, Finding
+    from claudebox.git.disarmed import Disarmed, Finding
     from claudebox.host.records import Host, Identity, ProtectedPath
     from claudebox.plan.records import Plan
     from claudebox.report.changes import Report
@@ -202,13 +203,11 @@ class Leftovers:
 
     def disarm(self) -> Disarmed:
         """Disarm the repositories that were made or changed inside; raise Unfinished if that was not possible."""
-        from claudebox.git import disarm
-
         scope = self._scope
         earlier = scope.earlier.since() if scope.earlier is not None else float("inf")
         roots = tuple((root, min(at.moment.since(), earlier), at.identity) for root, _, at in scope.roots)
-        area = disarm.Area(roots, scope.mounts, scope.known, scope.nested, scope.home, scope.opened)
-        done = disarm.disarm(area)
+        area = disarmed.Area(roots, scope.mounts, scope.known, scope.nested, scope.home, scope.opened)
+        done = disarmed.disarm(area)
         done = done.replace(findings=(*self._put_aside(), *done.findings))
         self._reopened = done.reopened
         self._keep(done.kept)
@@ -216,17 +215,15 @@ class Leftovers:
 
     def _put_aside(self) -> Iterator[Finding]:
         """Rename what an agent of the host would obey, and no session may make."""
-        from claudebox.git import disarm
-
         root, _, start = self._scope.roots[0]
         for path in self._scope.unwanted:
             try:
                 made = _rename_aside(root, start.identity, path)
             except OSError as error:
-                yield f"{root}/{path}", disarm.CLOSED, (error.strerror or "",)
+                yield f"{root}/{path}", disarmed.CLOSED, (error.strerror or "",)
             else:
                 if made:
-                    yield f"{root}/{path}", disarm.OBEYED, (made,)
+                    yield f"{root}/{path}", disarmed.OBEYED, (made,)
 
     def _keep(self, paths: tuple[str, ...]) -> None:
         """Remember for the next session which git directories have settings of their own."""
@@ -241,8 +238,6 @@ class Leftovers:
 
 def _rename_aside(root: str, identity: Identity, path: str) -> str:
     """Rename what is at a path below a directory, or the link that leads there; return its new name, "" for nothing."""
-    from claudebox.git import disarm
-
     parts = path.split("/")
     current = open_known(root, _HELD, identity)
     for number, name in enumerate(parts):
@@ -253,7 +248,7 @@ def _rename_aside(root: str, identity: Identity, path: str) -> str:
             if number + 1 == len(parts) or stat.S_ISLNK(mode):
                 closed = open_up(directory)
                 try:
-                    return "/".join((*parts[:number], disarm.rename_aside(directory, name)))
+                    return "/".join((*parts[:number], disarmed.rename_aside(directory, name)))
                 finally:
                     close_again(directory, closed)
             if not stat.S_ISDIR(mode):
@@ -499,7 +494,6 @@ def _candidates(root: str, tops: tuple[str, ...]) -> Iterator[str]:
 
 def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | None, path: str) -> tuple[bool, list[str]]:
     """Disarm and report; return whether nothing is left to do, and what to say. Then the note at `path` is deleted."""
-    from claudebox.git import disarm
     from claudebox.report import log as report_log
     from claudebox.report import screen
 
@@ -513,12 +507,12 @@ def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | Non
     try:
         report = left.look()
     except Exception as error:  # noqa: BLE001 - what was disarmed is reported
-        lines += map(console.warning, disarm.describe(done, scope.workdir))
+        lines += map(console.warning, disarmed.describe(done, scope.workdir))
         return False, [*lines, console.warning(f"looking for changes failed: {type(error).__name__}")]
     if not report.is_empty or done.findings:
         where = f" (now {console.shorten(scope.workdir, 200)})" if own is not note.instance else ""
         lines.append(console.warning(f"{note.title}{where}; what changed since:"))
-        table = tuple(disarm.tabulate(done, scope.workdir))
+        table = tuple(disarmed.tabulate(done, scope.workdir))
         lines += screen.lines(screen.Ending(report, disarmed=table, disarmed_more=done.more))
     if not report.is_empty:
         report_log.write_changes(

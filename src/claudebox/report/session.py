@@ -15,7 +15,7 @@ from claudebox.undo import snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.git.disarm import Disarmed
+    from claudebox.git.disarmed import Disarmed
     from claudebox.host.records import Host
     from claudebox.plan.records import Plan
     from claudebox.report.changes import Report
@@ -151,9 +151,9 @@ class SessionReport:
 
     def _tabulate(self) -> tuple[tuple[str, str, str], ...]:
         """Return what became of repositories that were made or changed inside."""
-        from claudebox.git import disarm
+        from claudebox.git import disarmed
 
-        return tuple(disarm.tabulate(self._done, self._host.workdir.real)) if self._done is not None else ()
+        return tuple(disarmed.tabulate(self._done, self._host.workdir.real)) if self._done is not None else ()
 
     def _write(self, end: dict[str, Plain], report: Report | None) -> str:
         if report is not None and not report.is_empty:
@@ -200,9 +200,9 @@ class SessionReport:
         console.write(screen.lines(ending, console.columns()))
 
     def _warn_of_disarmed(self) -> None:
-        from claudebox.git import disarm
+        from claudebox.git import disarmed
 
-        for line in disarm.describe(self._done, self._host.workdir.real) if self._done is not None else ():
+        for line in disarmed.describe(self._done, self._host.workdir.real) if self._done is not None else ():
             console.warn(line)
 
     def _find_price(self, name: str) -> str:

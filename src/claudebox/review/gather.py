@@ -27,8 +27,8 @@ from claudebox.review.pictures import read_picture
 from claudebox.review.records import Commit, Event, HostTraffic, Spending, Story
 from claudebox.tables.secrets import file_looks_secret
 from claudebox.undo import refs as undo_refs
+from claudebox.undo.comparison import find_changes
 from claudebox.undo.contents import read_kept, read_left
-from claudebox.undo.manifest import find_changes
 from claudebox.undo.snapshot import find_skipped
 from claudebox.undo.store import SnapshotStore
 from claudebox.undo.walker import Scan
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from claudebox.base.state import Instance
     from claudebox.git.sandbox import Tools
     from claudebox.report.changes import ChangedPath
-    from claudebox.undo.manifest import KeptEntry, PathChange, Snapshot
+    from claudebox.undo.comparison import PathChange
+    from claudebox.undo.manifest import KeptEntry, Snapshot
 
     Line = dict[str, Any]
 

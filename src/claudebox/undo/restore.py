@@ -15,7 +15,8 @@ from contextlib import contextmanager
 
 from claudebox.base import console
 from claudebox.base.files import PACKAGE, real_path, write_all
-from claudebox.undo.manifest import TEMPORARY, Comparison, read_attributes, row_of
+from claudebox.undo.comparison import TEMPORARY, Comparison
+from claudebox.undo.manifest import read_attributes, row_of
 from claudebox.undo.store import SnapshotStore
 
 TYPE_CHECKING = False
