@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 
 _DIGITS = 16
+FORMAT_FILE = "format"
+_FORMAT = 2  # of ~/.claudebox; 1 was that of 0.1 and 0.2, which wrote no number and is read as it is
 MANIFEST = "project"  # in the state of a project: its path
 _SEEDED = "seeded"
 _CONFIG_LIMIT = 64 << 20
@@ -180,6 +182,7 @@ def _create(
 
     try:
         state = enter(home, os.path.basename(instance.state))
+        _check_format(state)
         _create_file(state, "CLAUDE.md", _WELCOME)
         enter(enter(state, "login"), "store")
         own = enter(enter(state, "instances"), instance.name)
@@ -198,6 +201,18 @@ def _create(
     finally:
         for descriptor in opened:
             os.close(descriptor)
+
+
+def _check_format(state: int) -> None:
+    """Refuse state that a later version has written; record ours where there is none."""
+    content = read_at(state, FORMAT_FILE)
+    if content is None:
+        _create_file(state, FORMAT_FILE, b"%d\n" % _FORMAT)
+    elif not content.strip().isdigit() or int(content) > _FORMAT:
+        raise ClaudeboxError(
+            f"`{os.readlink(f'/proc/self/fd/{state}')}` is of a later version of claudebox",
+            hint="use that version, or move the directory away",
+        )
 
 
 def _enter(parent: int, name: str) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from claudebox import session
 from claudebox.base import console
+from claudebox.base import state as base_state
 from claudebox.host.machine import current_directory
 from claudebox.run import live_sessions, start
 from claudebox.run.launch import Launch
@@ -70,9 +71,9 @@ def try_out(planned: session.Planned, prepared: Prepared, values: session.Fetche
 @contextlib.contextmanager
 def temporary_state(instance: Instance) -> Iterator[None]:
     """Remove at the end what was made in ~/.claudebox meanwhile, unless a session uses it."""
-    made = (instance.state, f"{instance.state}/CLAUDE.md", instance.login, f"{instance.login}/store",
-            f"{instance.state}/{live_sessions.DIRECTORY}", os.path.dirname(instance.directory),
-            instance.directory)  # fmt: skip
+    made = (instance.state, f"{instance.state}/{base_state.FORMAT_FILE}", f"{instance.state}/CLAUDE.md", instance.login,
+            f"{instance.login}/store", f"{instance.state}/{live_sessions.DIRECTORY}",
+            os.path.dirname(instance.directory), instance.directory)  # fmt: skip
     new = [path for path in made if not os.path.lexists(path)]
     try:
         yield
