@@ -257,6 +257,13 @@ def replace_file(directory: int, name: str, content: bytes) -> None:
             os.close(descriptor)
 
 
+def write_file(path: str, content: bytes) -> None:
+    """Write a file atomically, in a directory that is no link."""
+    directory, name = os.path.split(path)
+    with Closing(os.open(directory, OPEN_DIRECTORY)) as opened:
+        replace_file(opened, name, content)
+
+
 def write_all(descriptor: int, content: bytes) -> None:
     view = memoryview(content)
     while view:

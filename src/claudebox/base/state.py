@@ -27,6 +27,7 @@ from claudebox.base.files import (
     read_small,
     reopen,
     replace_file,
+    write_file,
 )
 from claudebox.base.records import Value
 
@@ -159,8 +160,7 @@ def keep_told(instance: Instance, notes: Iterable[str]) -> None:
 
 def _replace(instance: Instance, name: str, text: str) -> None:
     try:
-        with Closing(os.open(instance.directory, OPEN_DIRECTORY)) as directory:
-            replace_file(directory, name, text.encode("utf-8", "replace"))
+        write_file(f"{instance.directory}/{name}", text.encode("utf-8", "replace"))
     except OSError:
         pass
 

@@ -338,40 +338,46 @@ _MOST = 256
 def find_submodules(path: str, digest: int) -> tuple[str, ...]:
     """Return the paths of submodules in an index; `digest` is the length of the names of objects."""
     content = read_small(path, limit=_LIMIT) or b""
-    if content[:4] != b"DIRC" or content.find(_MODE, _HEADER) < 0:  # nearly always
+    if content.find(_MODE, _HEADER) < 0:  # nearly always
         return ()
-    is_compressed = content[7] == 4  # each name builds upon the one before
     found: dict[str, None] = {}
-    position, name = _HEADER, b""
-    for _ in range(int.from_bytes(content[8:12], "big")):
-        after = position + _STAT + digest
-        after += 4 if int.from_bytes(content[after : after + 2], "big") & _EXTENDED else 2
-        cut = len(name)
-        if is_compressed:
-            cut, after = _varint(content, after)
-        end = content.find(b"\0", after)
-        if end < 0 or len(found) >= _MOST:
-            break
-        name = name[: len(name) - cut] + content[after:end]
-        if (
-            content[position + 24 : position + 28] == _MODE
-            and not name.startswith(b"/")
-            and b".." not in name.split(b"/")
-        ):
-            found[os.fsdecode(name)] = None
-        position = end + 1 if is_compressed else end + 8 - (end - position) % 8
+    try:
+        for name, at, _ in read_entries(content, digest):
+            if content[at + 24 : at + 28] == _MODE and not name.startswith(b"/") and b".." not in name.split(b"/"):
+                found[os.fsdecode(name)] = None
+                if len(found) >= _MOST:
+                    break
+    except (IndexError, ValueError):  # damaged: git does not read it either
+        pass
     return tuple(found)
 
 
-def _varint(content: bytes, position: int) -> tuple[int, int]:
+def read_entries(index: bytes, digest: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield name, offset and flags of each entry of an index; raise IndexError or ValueError if it is damaged."""
+    if index[:4] != b"DIRC":
+        return
+    is_compressed = index[7] == 4  # each name builds upon the one before
+    position, name = _HEADER, b""
+    for _ in range(int.from_bytes(index[8:12], "big")):
+        after = position + _STAT + digest
+        flags = index[after] << 8 | index[after + 1]
+        after += 4 if flags & _EXTENDED else 2
+        cut = len(name)
+        if is_compressed:
+            cut, after = _read_varint(index, after)
+        end = index.index(b"\0", after)
+        name = name[: len(name) - cut] + index[after:end]
+        yield name, position, flags
+        position = end + 1 if is_compressed else end + 8 - (end - position) % 8
+
+
+def _read_varint(content: bytes, position: int) -> tuple[int, int]:
     value = -1
-    while position < len(content):
+    while True:
         byte = content[position]
-        position += 1
-        value = ((value + 1) << 7) | (byte & 0x7F)
+        value, position = ((value + 1) << 7) | (byte & 0x7F), position + 1
         if byte < 0x80:
-            break
-    return value, position
+            return value, position
 
 
 _MOST_MODULES = 128

@@ -15,17 +15,7 @@ import time
 from claudebox.base import syscalls
 from claudebox.base.console import shorten
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import (
-    OPEN_DIRECTORY,
-    OPEN_LOCK,
-    Closing,
-    identify,
-    mode_of,
-    parse_object,
-    read_small,
-    reopen,
-    replace_file,
-)
+from claudebox.base.files import OPEN_LOCK, identify, mode_of, parse_object, read_small, reopen, write_file
 from claudebox.base.records import Value
 
 TYPE_CHECKING = False
@@ -155,7 +145,7 @@ def read_layout(path: str) -> Layout:
 def write_state(path: str, state: State) -> None:
     """Write the state, marshalled: every launch reads it, and `json` costs one 9 ms."""
     fields = {**_fields(state), "layout": _fields(state.layout)}
-    _replace(path, _FILE, marshal.dumps(fields, 4))
+    write_file(f"{path}/{_FILE}", marshal.dumps(fields, 4))
 
 
 def _fields(value: Value) -> dict[str, Any]:
@@ -171,12 +161,7 @@ def write_synced(path: str, **parts: bytes) -> None:
     """Write `head` and `index` of the checkout as both sides have them."""
     os.makedirs(f"{path}/synced", exist_ok=True)
     for name, content in parts.items():
-        _replace(f"{path}/synced", name, content)
-
-
-def _replace(directory: str, name: str, content: bytes) -> None:
-    with Closing(os.open(directory, OPEN_DIRECTORY)) as opened:
-        replace_file(opened, name, content)
+        write_file(f"{path}/synced/{name}", content)
 
 
 class Private:

@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict, dataclass, fields
 
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, parse_object, read_at, read_small, replace_file
+from claudebox.base.files import OPEN_LOCK, Closing, parse_object, read_at, read_small, replace_file, write_file
 from claudebox.base.state import open_state
 from claudebox.report.leftovers import UNSEEN
 
@@ -128,8 +128,7 @@ class Records:
         """Record whether the user has seen the report of an ended session; the next launch mentions unseen ones."""
         path = self._seen_marker(agent)
         if not seen:
-            with Closing(os.open(os.path.dirname(path), OPEN_DIRECTORY)) as directory:
-                replace_file(directory, os.path.basename(path), os.fsencode(agent.name))
+            write_file(path, os.fsencode(agent.name))
             return
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from claudebox.base import console, syscalls
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import Closing, is_private, replace_file
+from claudebox.base.files import is_private, write_file
 from claudebox.base.state import open_state
 from claudebox.host import programs
 
@@ -78,8 +78,7 @@ class Tmux:
     def start(self, identifier: str, size: tuple[int, int], words: list[str]) -> None:
         """Start a session that runs this program, with no variables of this environment."""
         self.require()
-        with Closing(os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
-            replace_file(descriptor, "tmux.conf", _SETTINGS.encode())
+        write_file(f"{self.directory}/tmux.conf", _SETTINGS.encode())
         columns, rows = size
         result = self._run(
             "new-session", "-d", "-s", identifier, "-x", str(columns), "-y", str(rows), "-c", "/", "--", *words

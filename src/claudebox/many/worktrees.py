@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from claudebox.base import syscalls, trees
 from claudebox.base.console import clean, shorten
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import OPEN_DIRECTORY, Closing, list_names, open_beneath, read_small, real_path, replace_file
+from claudebox.base.files import OPEN_DIRECTORY, Closing, list_names, open_beneath, read_small, real_path, write_file
 from claudebox.base.state import locate, open_state
 from claudebox.git import checkout as git_checkout
 from claudebox.git import plan as git_plan
@@ -154,9 +154,8 @@ class Copies:
 
     def save(self, copy: Copy) -> None:
         """Write the file that describes a worktree."""
-        with Closing(os.open(copy.project, OPEN_DIRECTORY)) as directory:
-            row = "\0".join((copy.source, copy.base, repr(time.time()), copy.name, *copy.brought))
-            replace_file(directory, f".{os.path.basename(copy.path)}", os.fsencode(row))
+        row = "\0".join((copy.source, copy.base, repr(time.time()), copy.name, *copy.brought))
+        write_file(f"{copy.project}/.{os.path.basename(copy.path)}", os.fsencode(row))
 
     def remove(self, copy: Copy) -> None:
         """Remove a worktree and the state that it has as a project."""

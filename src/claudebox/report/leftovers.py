@@ -17,7 +17,6 @@ from claudebox.base import console
 from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import (
-    OPEN_DIRECTORY,
     Closing,
     close_again,
     identify,
@@ -25,10 +24,9 @@ from claudebox.base.files import (
     mode_of,
     open_known,
     open_up,
-    read_at,
     read_small,
-    replace_file,
     write_all,
+    write_file,
 )
 from claudebox.base.process import EVERYTHING, Pending, Unfinished, run_limited
 from claudebox.base.records import Value
@@ -229,9 +227,8 @@ class Leftovers:
         """Remember for the next session which git directories have settings of their own."""
         content = os.fsencode("\0".join(paths))
         try:
-            with Closing(os.open(self._instance.directory, OPEN_DIRECTORY)) as directory:
-                if content != (read_at(directory, KEPT, limit=KEPT_LIMIT) or b""):
-                    replace_file(directory, KEPT, content)
+            if content != (read_small(f"{self._instance.directory}/{KEPT}", limit=KEPT_LIMIT) or b""):
+                write_file(f"{self._instance.directory}/{KEPT}", content)
         except OSError:  # a full disk: the next session finds those near the top
             pass
 

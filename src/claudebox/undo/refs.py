@@ -14,6 +14,7 @@ from claudebox.base import syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, list_names, read_small, write_all
 from claudebox.base.records import Value
+from claudebox.git.facts import read_entries
 from claudebox.host import protected as host_protected
 from claudebox.undo.manifest import KeptRefs
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _INDEX_LIMIT = 1 << 30
-_EXTENDED, _STAGE, _LONG = 0x4000, 0x3000, 0xFFF  # flags of an index entry
+_STAGE = 0x3000  # in the flags of an index entry
 _CHANGED = "it has just changed"
 _PATIENCE, _POLL = 2.0, 0.02  # seconds for which another git may hold a lock
 _OTHER = "-"  # the value of a ref of another worktree consists of these
@@ -100,30 +101,12 @@ def with_index(row: KeptRefs, content: bytes, mtime: int, keep: Callable[[bytes]
     return row.replace(index=name, index_mtime=mtime, staged=_digest_staged(content, length))
 
 
-def _read_entries(index: bytes, digest: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yield name, offset and flags of each entry; raise IndexError or ValueError if the index is damaged.
-
-    Nothing of version 4, which is rare.
-    """
-    if index[:4] != b"DIRC" or int.from_bytes(index[4:8], "big") not in (2, 3):
-        return
-    position, head = 12, 40 + digest + 2
-    for _ in range(int.from_bytes(index[8:12], "big")):
-        flags = index[position + head - 2] << 8 | index[position + head - 1]
-        start = position + head + (2 if flags & _EXTENDED else 0)
-        length = flags & _LONG
-        if length == _LONG:
-            length = index.index(b"\0", start) - start
-        yield index[start : start + length], position, flags
-        position += (start - position + length + 8) & ~7
-
-
 def _digest_staged(index: bytes, digest: int) -> str:
     """Return a digest of an index without the times, which `git status` renews."""
     found = syscalls.new_sha256()
     try:
         rows = [(name, index[at + 24 : at + 28] + index[at + 40 : at + 40 + digest], flags & _STAGE)
-                for name, at, flags in _read_entries(index, digest)]  # fmt: skip
+                for name, at, flags in read_entries(index, digest)]  # fmt: skip
     except (IndexError, ValueError):
         rows = []
     for name, row, stage in rows:
