@@ -13,7 +13,7 @@ import time
 from claudebox.base import files as base_files
 from claudebox.base import state as base_state
 from claudebox.base import syscalls
-from claudebox.base.files import OPEN_DIRECTORY, Closing, read_at, read_small, real_path
+from claudebox.base.files import OPEN_DIRECTORY, Closing, identify, mode_of, read_at, read_small, real_path
 from claudebox.base.records import Value
 from claudebox.git import config as git_config
 from claudebox.git.config import Executed
@@ -176,8 +176,9 @@ def empty_name(workdir: str) -> str:
 
 def begins(root: str) -> bool:
     """Return whether a directory is the top of a checkout; git ignores a `.git` directory without `HEAD`."""
-    status = _status(f"{root.rstrip('/')}/.git")
-    return status is not None and (not stat.S_ISDIR(status.st_mode) or os.path.lexists(f"{root.rstrip('/')}/.git/HEAD"))
+    dot = f"{root.rstrip('/')}/.git"
+    mode = mode_of(dot)
+    return bool(mode) and (not stat.S_ISDIR(mode) or os.path.lexists(f"{dot}/HEAD"))
 
 
 def _find(root: str, uid: int) -> Repository:
@@ -253,10 +254,9 @@ def _rows(path: str) -> tuple[git_config.Row, ...]:
 
 def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "") -> GitDirectory:
     """Describe a git directory, or raise ValueError if it is none."""
-    status = os.lstat(path)
-    if not stat.S_ISDIR(status.st_mode):
+    identity = identify(path)
+    if identity is None:
         raise ValueError(f"`{path}` is not a directory")
-    identity = (status.st_dev, status.st_ino)
     name = base_state.name_git_directory(path, git_dir or path)
     config = git_config.read_config((f"{path}/config",), git_config.IncludeContext("/nonexistent"))
     stores = tuple(_stores(f"{path}/objects"))
@@ -282,22 +282,13 @@ def _stores(objects: str) -> Iterator[Store]:
     seen: set[Identity] = set()
     while pending and len(seen) < _MOST_STORES:
         path, borrowed = pending.pop(0)
-        status = _status(path)
-        if status is None or not stat.S_ISDIR(status.st_mode) or (status.st_dev, status.st_ino) in seen:
+        identity = identify(path)
+        if identity is None or identity in seen:
             continue
-        identity = (status.st_dev, status.st_ino)
         seen.add(identity)
-        lfs = None if borrowed else _status(f"{os.path.dirname(path)}/lfs")
-        large = (lfs.st_dev, lfs.st_ino) if lfs is not None and stat.S_ISDIR(lfs.st_mode) else None
-        yield Store(path, identity, borrowed, os.path.lexists(f"{path}/info/alternates"), large)
+        lfs = None if borrowed else identify(f"{os.path.dirname(path)}/lfs")
+        yield Store(path, identity, borrowed, os.path.lexists(f"{path}/info/alternates"), lfs)
         pending += [(real_path(os.path.join(path, line)), True) for line in _lines(f"{path}/info/alternates")]
-
-
-def _status(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except OSError:
-        return None
 
 
 def _lines(path: str) -> list[str]:
@@ -440,28 +431,18 @@ def find_checkouts(
 
     Git refuses a path through `.git`, and a mount there would hide the agent's git directory.
     """
-    for path in _find_named(found, submodules, worktrees, digest):
-        if ".git" not in path.split("/"):
-            yield path
-
-
-def _find_named(
-    found: Repository, submodules: Iterable[GitDirectory], worktrees: Iterable[tuple[str, str]], digest: int
-) -> Iterator[str]:
-    indexes = [(found.root, f"{found.git_dir}/index")]
-    for directory in submodules:
-        if directory.worktree.startswith(found.root.rstrip("/") + "/"):
-            yield os.path.relpath(directory.worktree, found.root)
-            indexes.append((directory.worktree, f"{directory.path}/index"))
     top = found.root.rstrip("/") + "/"
-    indexes += [(where, f"{entry}/index") for where, entry in worktrees if where.startswith(top)]
-    for root, index in indexes:
-        for name in find_submodules(index, digest):
-            yield os.path.relpath(f"{root}/{name}", found.root)
-        for section, _, key, value in git_config.parse_config(read_small(f"{root}/.gitmodules", limit=1 << 20) or b""):
+    inner = [(row.worktree, f"{row.path}/index") for row in submodules if row.worktree.startswith(top)]
+    named = [path for path, _ in inner]
+    others = [(where, f"{entry}/index") for where, entry in worktrees if where.startswith(top)]
+    for root, index in ((found.root, f"{found.git_dir}/index"), *inner, *others):
+        named += [f"{root}/{name}" for name in find_submodules(index, digest)]
+        for section, _, key, value in _rows(f"{root}/.gitmodules"):
             path = os.path.normpath(value) if value and "\0" not in value else "/"
             if (section, key) == ("submodule", "path") and not path.startswith(("/", "..")) and path != ".":
-                yield os.path.relpath(f"{root}/{path}", found.root)
+                named.append(f"{root}/{path}")
+    relative = (os.path.relpath(path, found.root) for path in named)
+    yield from (path for path in relative if ".git" not in path.split("/"))
 
 
 # The user's own configuration of git.

@@ -12,8 +12,7 @@ import time
 from claudebox.base import console
 from claudebox.base.console import shorten
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import identify, list_names, write_all
-from claudebox.base.inotify import Watcher
+from claudebox.base.files import identify, list_names
 from claudebox.base.syscalls import socket
 from claudebox.git import private as git_private
 from claudebox.git import state as git_state
@@ -24,23 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Literal
 
-    from claudebox.git.importer import ImportResult
     from claudebox.git.sandbox import Tools
     from claudebox.plan.records import Plan
 
     Import = Literal["auto", "ask", "manual"]
 
 
-_QUIET, _MOST_WAIT, _PAUSE = 0.2, 0.8, 1.0  # seconds after the last event; after the first; between imports
-_DELAY, _NEVER = 0.7, 3600.0  # before the process starts; until the launcher calls `look` again
-_POLL = 2.0  # between polls where not everything can be watched
-_MOST_WATCHES = 400
+_DELAY, _NEVER = 0.7, 3600.0  # seconds before the process starts; until the launcher calls `look` again
 _END_TIMEOUT = 300.0
-_MOVED = "+ "  # begins lines of the child about branches that moved
-_UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
-# Files that the other side follows, besides everything below `refs`.
-_FOLLOWED = ("HEAD", "packed-refs", "tables.list")
-_MAX_TEXT = 1 << 20
+MOVED = "+ "  # begins lines of the child about branches that moved
+MAX_TEXT = 1 << 20  # bytes of an answer
 
 
 class Follower(Sidecar):
@@ -91,7 +83,9 @@ class Follower(Sidecar):
         self._line, line = ours.detach(), theirs.detach()
 
         def body() -> None:
-            work = _Following(line, self._repositories, self._tools(), self._session, self._mode)
+            from claudebox.git.follower import Following
+
+            work = Following(line, self._repositories, self._tools(), self._session, self._mode)
             work.run(self._host) if following else work.serve()
 
         try:
@@ -140,8 +134,8 @@ class Follower(Sidecar):
             if not agreed:
                 return ("git: nothing was brought back; `claudebox sync` does it",)
         lines = self._ask(b"end\n")
-        self.moved = tuple(line.removeprefix(_MOVED) for line in lines if line.startswith(_MOVED))
-        return tuple(line for line in lines if not line.startswith(_MOVED))
+        self.moved = tuple(line.removeprefix(MOVED) for line in lines if line.startswith(MOVED))
+        return tuple(line for line in lines if not line.startswith(MOVED))
 
     def _ask(self, word: bytes) -> tuple[str, ...]:
         """Send a word and return the lines of the answer."""
@@ -154,7 +148,7 @@ class Follower(Sidecar):
         except OSError:
             pass  # it has ended, as `read` tells below
         answer, begun = b"", time.monotonic()
-        while not answer.endswith(b"\0") and len(answer) < _MAX_TEXT:
+        while not answer.endswith(b"\0") and len(answer) < MAX_TEXT:
             if not select.select([self._line], [], [], process.SIGNAL_POLL)[0]:
                 passed = time.monotonic() - begun
                 if process.is_asked_to_end(passed):
@@ -167,135 +161,6 @@ class Follower(Sidecar):
                 return ("git: the process that brings back has ended; `claudebox sync` goes on with it",)
             answer += piece
         return tuple(line for line in answer[:-1].decode("utf-8", "surrogateescape").split("\n") if line)
-
-
-class _Following:
-    """The child process."""
-
-    def __init__(self, line: int, repositories: tuple[str, ...], tools: Tools, session: str, mode: Import) -> None:
-        self._line, self._tools, self._session, self._mode = line, tools, session, mode
-        self._repositories = repositories
-        self._watcher = Watcher()
-        self._complete = False
-        self._stamps: dict[str, str] = {}  # of both sides, where not everything can be watched
-        self._done: dict[str, ImportResult] = {}
-
-    def serve(self) -> None:
-        """Answer the launcher, without following: the session is over."""
-        while self._answer(self._hear()):
-            pass
-
-    def run(self, host: dict[str, str]) -> None:
-        """Follow until the launcher asks for the end, or is gone; `host` has the stamps of the start."""
-        import select
-
-        self._complete = self._watch()
-        for path in self._repositories:
-            if not git_state.settled(path) or git_state.stamp_host(path) != host[path]:
-                self._import(path)  # it happened before anything was watched
-        first = last = 0.0  # of events that nothing has been done about
-        imported = 0.0
-        while True:
-            now = time.monotonic()
-            due = min(last + _QUIET, first + _MOST_WAIT) if first else now + _POLL if not self._complete else 0.0
-            due = max(due, imported + _PAUSE) if due else 0.0
-            heard = [self._line, *([self._watcher.descriptor] if self._watcher.descriptor >= 0 else [])]
-            ready = select.select(heard, [], [], max(0.0, due - now) if due else None)[0]
-            if self._line in ready:
-                word = self._hear()
-                if not self._answer(word):
-                    return
-                continue
-            if ready:
-                if self._has_news():
-                    last = time.monotonic()
-                    first = first or last
-                continue
-            polled, first = not first, 0.0
-            for path in self._repositories:
-                seen = git_state.stamp_host(path) + git_state.stamp_own(path)
-                if not polled or not seen or seen != self._stamps.get(path):
-                    self._import(path)
-                    self._stamps[path] = git_state.stamp_host(path) + git_state.stamp_own(path)
-            imported = time.monotonic()
-
-    def _watch(self) -> bool:
-        """Watch both sides of every repository; return whether everything is watched."""
-        complete = True
-        for path in self._repositories:
-            layout = git_state.read_layout(path)
-            for directory in (f"{path}/own", layout.common):
-                places = {directory, os.path.normpath(f"{directory}/{layout.checkout}")}
-                for place in places:
-                    complete &= self._watcher.watch(place)
-                    self._watcher.watch(f"{place}/reftable")
-                complete &= self._watcher.watch_below(f"{directory}/refs", _MOST_WATCHES)
-        return complete
-
-    def _has_news(self) -> bool:
-        """Read all events; return whether one concerns the other side."""
-        found = again = False
-        for directory, name, is_directory in self._watcher.events():
-            again |= is_directory
-            found |= not name.endswith(".lock") and ("/refs" in directory or is_directory or name in _FOLLOWED)
-        if again:
-            self._complete = self._watch()
-        return found
-
-    def _import(self, path: str) -> None:
-        from claudebox.git import importer
-
-        if any(os.path.lexists(f"{path}/own/{name}") for name in _UNFINISHED):
-            return  # HEAD moves to and fro; the end of it is an event
-
-        def bring(path: str) -> None:
-            result = importer.bring_back(path, self._tools, self._session, outward=self._mode == "auto")
-            self._done[path] = importer.join(self._done[path], result) if path in self._done else result
-
-        self._attempt(path, bring)
-
-    def _end(self, path: str) -> None:
-        from claudebox.git import importer
-
-        with git_state.Alone(path) as final:
-            done = importer.finish(path, self._tools, self._session, final=final)
-        for module, result in done.items():
-            self._done[module] = importer.join(self._done[module], result) if module in self._done else result
-
-    def _attempt(self, path: str, action: Callable[[str], None]) -> None:
-        from claudebox.git import importer
-
-        try:
-            action(path)
-        except (ClaudeboxError, OSError) as error:
-            said = error.message if isinstance(error, ClaudeboxError) else git_state.describe_error(error, path)
-            before = self._done.get(path, importer.ImportResult())
-            self._done[path] = before.replace(refused=(), notes=(said,))
-
-    def _answer(self, word: bytes) -> bool:
-        """Answer a request of the launcher; return whether to go on."""
-        from claudebox.git import report as git_report
-
-        lines: list[str] = []
-        if word.startswith(b"end"):
-            for path in self._repositories:
-                if not git_state.settled(path):
-                    self._attempt(path, self._end)
-            moved, rest = git_report.divide(self._done)
-            lines = [*(f"{_MOVED}{row}" for row in moved), *rest]
-        elif word.startswith(b"show"):
-            lines = [line for path in self._repositories for line in git_report.preview(path, self._tools)]
-        else:
-            return False
-        text = "\n".join(lines).replace("\0", "")
-        write_all(self._line, text.encode("utf-8", "surrogateescape")[: _MAX_TEXT - 1] + b"\0")
-        return word.startswith(b"show")
-
-    def _hear(self) -> bytes:
-        try:
-            return os.read(self._line, 64)
-        except OSError:
-            return b""
 
 
 # Git for one session: the work of a killed one is imported, git directories are made, a sidecar follows them.

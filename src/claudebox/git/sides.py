@@ -297,14 +297,7 @@ def host_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: 
         "GIT_COMMITTER_NAME": f"claudebox {session}",
         "GIT_DIR": layout.git_dir,
     }
-    files = {f"{layout.common}/config": _real_config(layout, limits).encode()}
-    side = Side(GitSandbox(tools, mounts, environ, path, limits, files, held), layout, layout.git_dir)
-    try:
-        _check_mounted(side.box, layout)
-    except GitError:
-        side.box.__exit__()
-        raise
-    return side
+    return _open_host(tools, mounts, environ, path, layout, limits, held)
 
 
 def host_side_read_only(tools: Tools, scratch: str, layout: Layout, limits: Limits) -> Side:
@@ -312,24 +305,26 @@ def host_side_read_only(tools: Tools, scratch: str, layout: Layout, limits: Limi
     if git_state.is_replaced(layout):
         raise GitError(REPLACED)
     mounts = _read_only((layout.common, *layout.stores[1:]), (layout.common, *layout.stores[1:]))
-    files = {f"{layout.common}/config": _real_config(layout, limits).encode()}
     environ = {"GIT_DIR": layout.git_dir, "GIT_INDEX_FILE": "/empty/index"}
-    side = Side(GitSandbox(tools, mounts, environ, scratch, limits, files), layout, layout.git_dir)
+    return _open_host(tools, mounts, environ, scratch, layout, limits)
+
+
+def _open_host(
+    tools: Tools, mounts: tuple[str, ...], environ: dict[str, str], scratch: str, layout: Layout, limits: Limits,
+    held: int = -1,
+) -> Side:  # fmt: skip
+    """Open the host's repository; refuse another git directory than that of the session: bwrap mounts by name."""
+    files = {f"{layout.common}/config": _real_config(layout, limits).encode()}
+    box = GitSandbox(tools, mounts, environ, scratch, limits, files, held)
     try:
-        _check_mounted(side.box, layout)
-    except GitError:
-        side.box.__exit__()
-        raise
-    return side
-
-
-def _check_mounted(box: GitSandbox, layout: Layout) -> None:
-    """Refuse another git directory than that of the session: bwrap mounts by name."""
-    if layout.identities:
-        if box.run("stat", "-c", "%d:%i", "--", layout.common):
+        if layout.identities and box.run("stat", "-c", "%d:%i", "--", layout.common):
             raise GitError(box.message() or "it cannot be examined")
-        if git_state.is_replaced(layout, box.output().decode("ascii", "replace").strip()):
+        if layout.identities and git_state.is_replaced(layout, box.output().decode("ascii", "replace").strip()):
             raise GitError(REPLACED)
+    except GitError:
+        box.__exit__()
+        raise
+    return Side(box, layout, layout.git_dir)
 
 
 def host_mounts(layout: Layout) -> tuple[str, ...]:

@@ -110,11 +110,6 @@ def pack_rows(flat: list[int]) -> bytes:
     return struct.pack(f"={len(flat)}q", *flat)
 
 
-def unpack_rows(rows: bytes) -> list[int]:
-    """Return rows as they are worked with."""
-    return [*struct.unpack(f"={len(rows) // 8}q", rows)]
-
-
 class FolderDraft:
     """A directory while it is read; with `kept` False only `lstat` counts."""
 
