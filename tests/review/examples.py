@@ -72,7 +72,7 @@ def change(path: str, before: str, after: str, how: str = "changed", why: str = 
 def a_fix() -> Story:
     """Return an ordinary session: two commits, one thing to look at, a picture."""
     numbers = random.Random(4)
-    logo = FileChange("docs/logo.png", "changed", sizes=(417, 619))
+    logo = FileChange("docs/logo.png", "changed", sizes=(418, 620))
     logo.before = read_picture(
         draw_png(96, 96, lambda x, y: (30, 90, 200) if (x - 48) ** 2 + (y - 48) ** 2 < 1600 else (240, 242, 248))
     )

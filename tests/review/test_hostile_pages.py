@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
+import html
+import json
 import re
 import socket
+import textwrap
 import threading
 import time
+import urllib.parse
 import zlib
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
@@ -18,11 +23,13 @@ from hypothesis import strategies as st
 from tests.review import examples
 from tests.support.browser import Browser
 
+from claudebox.base.errors import ClaudeboxError
 from claudebox.review import diffs, records
 from claudebox.review.batch_page import list_rows, render_batch
 from claudebox.review.diffs import FileChange, Hunk, compare_texts
 from claudebox.review.html import E, link_beside, link_within, render_document, show_text
 from claudebox.review.pictures import Picture, read_picture
+from claudebox.review.search import require_clean
 from claudebox.review.session_page import read_own, render_session
 
 if TYPE_CHECKING:
@@ -363,12 +370,8 @@ SVG = b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'><script>alert(
 )
 def test_what_is_no_picture_of_reasonable_size_is_none(content):
     # proves REVIEW-01
-    found = read_picture(content)
-
-    assert found is None or (found.width * found.height <= 24_000_000 and found.kind in ("png", "jpeg", "gif", "webp"))
-    assert (
-        found is None or not content.endswith(SVG) or content[:4] in (b"GIF8", b"\xff\xd8\xff<")
-    )  # a browser refuses it
+    assert read_picture(PNG) is not None
+    assert read_picture(content) is None
 
 
 @given(
@@ -381,20 +384,71 @@ def test_any_bytes_can_be_looked_at(content, start):
     assert found is None or isinstance(found, Picture)
 
 
+GIF_HEAD = b"GIF89a\2\0\1\0\x80\0\0\0\0\0\xff\xff\xff"
+GIF_FRAME = b",\0\0\0\0\1\0\1\0\0\2\2D\1\0"  # one pixel
+GIF = GIF_HEAD + b"!\xf9\4\1\0\0\0\0" + GIF_FRAME + b";"
+JPEG_HEAD = b"\xff\xd8\xff\xe0\0\x04ab"
+JPEG_SIZE = b"\xff\xc0\0\x11\x08\0\2\0\3\1\1\x11\0\0\0\0\0\0\0"  # 3 x 2
+HUGE_SIZE = JPEG_SIZE.replace(b"\0\2\0\3", b"\xff\xff\xff\xff")
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    return len(content).to_bytes(4, "big") + kind + content + zlib.crc32(kind + content).to_bytes(4, "big")
+
+
+def test_a_picture_is_reduced_to_one_still():
+    # proves REVIEW-01
+    animated = PNG[:33] + chunk(b"acTL", b"\0\0\0\2\0\0\0\0") + chunk(b"iTXt", SVG) + PNG[33:] + SVG
+    frames = GIF[:-1] + b"!\xff\x0bNETSCAPE2.0\3\1\0\0\0" + GIF_FRAME * 99 + b";" + SVG
+    for content, still in ((animated, PNG), (frames, GIF), (GIF_HEAD + b"!\xfe\4evil\0" + GIF_FRAME, None)):
+        found = read_picture(content)
+        assert found is not None
+        assert SVG not in found.content
+        assert found.content == (still or GIF_HEAD + GIF_FRAME + b";")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        GIF_HEAD + GIF_FRAME.replace(b"\1\0\1\0\0", b"\xff\xff\xff\xff\0") + b";",  # a frame larger than the screen
+        PNG[:33] + PNG[8:],  # a second header
+        JPEG_HEAD + b"\xff\x01" + HUGE_SIZE + JPEG_SIZE,  # a marker without a length hides the size
+        JPEG_HEAD + b"\0" + JPEG_SIZE,
+        JPEG_HEAD + HUGE_SIZE,
+        JPEG_HEAD + JPEG_SIZE + b"\xff\xda" * 101,  # each scan takes the time of the whole picture
+        b"RIFF\x24\0\0\0WEBPVP8X\x0a\0\0\0\2\0\0\0" + bytes(6),  # animated
+        GIF_HEAD,
+        PNG[:-12],
+    ],
+    ids=range(9),
+)
+def test_a_picture_whose_decoder_would_do_more_is_none(content):
+    # proves REVIEW-01
+    assert read_picture(JPEG_HEAD + JPEG_SIZE) is not None
+    assert read_picture(content) is None
+
+
+def test_pictures_of_a_page_have_a_limit_together():
+    # proves REVIEW-01
+    allowance = records.Allowance()
+    bomb = read_picture(JPEG_HEAD + JPEG_SIZE.replace(b"\0\2\0\3", b"\x12\0\x12\0"))
+    assert bomb is not None
+    shown = [allowance.take_picture(bomb) for _ in range(100)]
+
+    assert 1 < sum(row is not None for row in shown) * bomb.pixels <= 64_000_000
+
+
 @pytest.mark.slow
 def test_pictures_that_are_something_else_too_show_pixels_at_most(browser, listener, tmp_path):
     # proves REVIEW-01
     active = SVG.replace(b"alert(1)", b"fetch('//%s/picture')" % listener.address.encode())
-    text_chunk = b"tEXt" + b"Comment\0" + active
-    chunk = len(text_chunk[4:]).to_bytes(4, "big") + text_chunk + zlib.crc32(text_chunk).to_bytes(4, "big")
-    made = [
-        PNG[:33] + chunk + PNG[33:],
-        PNG + active,
-        PNG,
-        b"GIF89a\3\0\2\0\0\0\0" + active,
-        b"GIF89a/*\0\2\0*/=1;fetch('//x')//" + active,
-        b"\xff\xd8\xff\xc0\0\x11\x08\0\2\0\3" + active,
-    ]
+    draw = (
+        "(() => {const it = document.createElement('canvas'); it.width = 3; it.height = 2; "
+        "it.getContext('2d').fillRect(0, 0, 2, 2); return it.toDataURL('image/%s').split(',')[1]})()"
+    )
+    made = [base64.b64decode(browser.evaluate(draw % kind)) for kind in ("png", "jpeg", "webp")]
+    made += [PNG[:33] + chunk(b"tEXt", b"Comment\0" + active) + PNG[33:], PNG + active, *(row + active for row in made)]
+    made += [GIF + active, GIF[:-1] + b"!\xfe\4" + b"evil\0" + active]
     story = records.Story("x", "x")
     for at, content in enumerate(made):
         story.files.append(FileChange(f"{at}.svg", "new", sizes=(-1, len(content)), after=read_picture(content)))
@@ -406,7 +460,86 @@ def test_pictures_that_are_something_else_too_show_pixels_at_most(browser, liste
 
     assert browser.deeds(page) == []
     assert listener.heard == []
-    assert browser.evaluate("[...document.images].slice(0, 3).map((each) => each.naturalWidth)") == [3, 3, 3]
+    assert browser.evaluate("[...document.images].map((each) => each.naturalWidth)") == [3] * 8 + [2] * 2
+
+
+VALUE = 'wJalrXUtnFEMIK7&MDENG<bPxRf"iCY'
+
+
+def leaves(record: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every place of a text in a record: what holds it, and its name or index there."""
+    is_record = dataclasses.is_dataclass(record)
+    names: list[Any] = [field.name for field in dataclasses.fields(record)] if is_record else [*range(len(record))]
+    for name in names:
+        value = getattr(record, name) if is_record else record[name]
+        if isinstance(value, str) and value not in (" ", "-", "+"):
+            yield record, name
+        elif isinstance(value, list) or dataclasses.is_dataclass(value):
+            yield from leaves(value)
+        elif isinstance(value, tuple) and value and not is_record:
+            record[name] = [*value]
+            yield from leaves(record[name])
+
+
+def test_a_value_is_found_in_every_field():
+    # proves REVIEW-01
+    story = fill(records.Story, ["x"])
+    require_clean(story, render_session(story), [("KEY", VALUE)])
+    places = [(holder, name) for holder, name in leaves(story) if name not in ("lane", "verdict")]
+    assert len(places) > 50
+    for holder, name in places:
+        before = getattr(holder, name) if isinstance(name, str) else holder[name]
+        put = setattr if isinstance(name, str) else type(holder).__setitem__
+        put(holder, name, f"a {VALUE}\n")
+        with pytest.raises(ClaudeboxError, match="`KEY`"):
+            require_clean(story, b"", [("KEY", VALUE)])
+        put(holder, name, before)
+    require_clean(story, render_session(story), [("KEY", VALUE)])
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [VALUE[:12], VALUE[12:]],
+        textwrap.wrap(base64.b64encode(VALUE.encode() * 9).decode(), 30),
+        [html.escape(VALUE)],
+        [urllib.parse.quote(VALUE)],
+        [json.dumps(VALUE)],
+        [VALUE.encode().hex()],
+    ],
+    ids=["two lines", "base64", "html", "url", "json", "hexadecimal"],
+)
+def test_a_value_is_found_in_every_form(lines):
+    # proves REVIEW-01
+    change = FileChange("a", "changed")
+    compare_texts(change, "same\n", "same\n" + "".join(f"{line}\n" for line in lines), 400, time.monotonic() + 10)
+    story = records.Story("x", "x", commits=[records.Commit("a", "b", "c", 1e9, "m", [change])])
+    with pytest.raises(ClaudeboxError, match="from `a`"):
+        require_clean(story, render_session(story), [("KEY", VALUE)])
+    require_clean(story, render_session(story), [("KEY", VALUE[::-1])])
+
+
+def test_a_value_is_found_in_a_picture_and_in_a_batch(tmp_path):
+    # proves REVIEW-01
+    pixels = b"\0" + VALUE.encode() + b"\0" * (-len(VALUE) % 3)  # stored, not compressed
+    width = (len(pixels) - 1) // 3
+    head = chunk(b"IHDR", width.to_bytes(4, "big") + b"\0\0\0\1\x08\2\0\0\0")
+    picture = read_picture(PNG[:8] + head + chunk(b"IDAT", zlib.compress(pixels, 0)) + chunk(b"IEND", b""))
+    assert picture is not None
+    story = records.Story("x", "x", files=[FileChange("a.png", "new", after=picture)])
+    with pytest.raises(ClaudeboxError, match=r"from `a\.png`"):
+        require_clean(story, render_session(story), [("KEY", VALUE)])
+
+    rows = list_rows([("task", {"status": "failed", "why": VALUE})], str(tmp_path), str(tmp_path / "page"))
+    with pytest.raises(ClaudeboxError, match="`KEY`"):
+        require_clean(rows, render_batch(rows, "x"), [("KEY", VALUE)])
+
+
+def test_a_value_that_is_not_text_is_found():
+    value = "p\udce9ss-w\udcf6rd-4711-xyz"  # in Latin-1
+    story = records.Story("x", "x", said=f"it is {value}")
+    with pytest.raises(ClaudeboxError, match="`KEY`"):
+        require_clean(story, render_session(story), [("KEY", value)])
 
 
 def test_huge_things_are_cut_and_counted():

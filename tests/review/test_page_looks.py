@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.conftest import REPOSITORY, need
 from tests.review import examples
-from tests.support.browser import Browser, has_usual_fonts
+from tests.support.browser import Browser
 
 from claudebox.review.batch_page import list_rows, render_batch
 from claudebox.review.session_page import render_session
@@ -83,7 +83,6 @@ def compare(browser, one: bytes, other: bytes) -> float:
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view[0])
 def test_pages_look_as_they_did_when_somebody_looked(view, browser, tmp_path, update_golden):
     # proves REVIEW-01
-    need(has_usual_fonts(), "DejaVu fonts as the usual ones")
     name, _, width, dark = view
     browser.show(page_of(view, tmp_path), width=width, height=800, dark=dark)
     seen = browser.picture(whole=True, scale=SCALE, most=3200)
@@ -96,7 +95,6 @@ def test_pages_look_as_they_did_when_somebody_looked(view, browser, tmp_path, up
 
 
 def test_the_comparison_notices_a_page_without_style(browser, tmp_path):
-    need(has_usual_fonts(), "DejaVu fonts as the usual ones")
     page = tmp_path / "bare.html"
     page.write_bytes(render_session(examples.a_command()).replace(b"<style>", b"<style>main{display:none}"))
     browser.show(page, height=800)  # the style is not the one that the policy allows
@@ -144,19 +142,14 @@ def test_keys_alone_open_a_file_and_follow_the_way_to_a_section(browser, tmp_pat
     # proves REVIEW-01
     page = page_of(VIEWS[0], tmp_path)
     browser.show(page)
-
-    def press(key: str, code: int, text: str = "") -> None:
-        for kind in ("keyDown", "keyUp"):
-            browser.ask("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, text=text)
-
-    press("Tab", 9)
+    browser.press("Tab", 9)
     assert browser.evaluate("document.activeElement.textContent") == "Skip to the content"
-    press("Enter", 13, "\r")
+    browser.press("Enter", 13, "\r")
     browser.wait(0.2)
     assert browser.evaluate("location.hash") == "#main"
     browser.evaluate("document.querySelector('details.file summary').focus()")
     was = browser.evaluate("document.querySelector('details.file').open")
-    press("Enter", 13, "\r")
+    browser.press("Enter", 13, "\r")
     assert browser.evaluate("document.querySelector('details.file').open") != was
 
 
@@ -178,6 +171,20 @@ def test_a_batch_can_be_sorted_and_filtered_and_read_without_its_script(browser,
     browser.evaluate("search.value = 'lint ended'; search.dispatchEvent(new Event('input'))")
     assert 0 < browser.evaluate(f"{rows}.length") < failed
     assert browser.evaluate("document.getElementById('told').textContent").endswith(" of 500")
+
+    browser.evaluate("search.value = ''; search.dispatchEvent(new Event('input')); search.focus()")  # keys alone
+    for _ in range(1 + browser.evaluate("document.querySelectorAll('.filter button').length")):
+        browser.press("Tab", 9)
+    assert browser.evaluate("document.activeElement.closest('th').textContent") == "Task"
+    browser.press("Enter", 13, "\r")
+    assert browser.evaluate("document.activeElement.closest('th').getAttribute('aria-sort')") == "ascending"
+    names = browser.evaluate(f"{rows}.map((row) => row.cells[0].textContent)")
+    assert len(names) == failed
+    assert names == sorted(names)
+    browser.evaluate("search.focus()")
+    for char in "lint":
+        browser.press(char, ord(char.upper()), char)
+    assert 0 < browser.evaluate(f"{rows}.length") < failed
 
     browser.show(page, scripts=False)
     assert browser.evaluate(f"{rows}.length") == 500

@@ -18,8 +18,9 @@ from tests.review.examples import draw_png
 from tests.support.client import bash, conversation, equip
 
 from claudebox.review.diffs import read_patch
+from claudebox.review.gather import gather_task
 from claudebox.review.records import Story
-from claudebox.review.task import render_task
+from claudebox.review.session_page import render_session
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYzE5kd9q2"
 KEY = "sk-ant-api03-key-that-stays-outside-which-is-long-enough"
@@ -218,16 +219,18 @@ def test_the_conversation_is_on_the_page(project):
         },
         {"type": "user", "timestamp": now, "isMeta": True, "message": {"content": "of the client"}},
     ]
-    path = f"{instance}/claude/projects/-project/0123-abcd.jsonl"
+    name = "136a2d4b-70c1-4d0c-9a3e-4d4a7e0d6c11"
+    path = f"{instance}/claude/projects/-project/$(touch pwned); {name}.jsonl"  # as an agent may call it
     project.write(path, "".join(json.dumps(row) + "\n" for row in rows) + "{broken\n")
     text = text_of(page_of(project))
+    assert f"\u00a6claudebox --resume {name}\u00a6" in text
+    assert "pwned" not in text
 
     for told in (
         "Fix <b>it</b>",
         "It is done.",
         "Bash: rm -rf",
         "1 lines of the conversation are damaged",
-        "--resume 0123-abcd",
     ):
         assert told in text, told
     assert "of another session" not in text
@@ -270,13 +273,11 @@ def test_a_task_has_a_page_of_its_own(tmp_path):
     (tmp_path / "log.jsonl").write_text(
         json.dumps({"kind": "decision", "host": "evil.example", "port": 443, "verdict": "denied", "time": 5}) + "\n"
     )
-    story, page = render_task(
-        {"id": "fix", "status": "failed", "why": "the agent ended with 1", "said": "no"}, str(tmp_path)
-    )
-    text = text_of(page.decode())
+    story = gather_task({"id": "fix", "status": "failed", "why": "the agent ended with 1", "said": "no"}, str(tmp_path))
+    text = text_of(render_session(story).decode())
 
     assert isinstance(story, Story)
-    assert read_patch(patch, 9)[0].how == "new"
+    assert next(read_patch(patch, 9)).how == "new"
     for told in ("fix", "failed", "the agent ended with 1", "evil.example", "<b>", "git apply work.patch"):
         assert told in text
 

@@ -10,12 +10,10 @@ import shutil
 import subprocess
 import tempfile
 import time
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 from tests.conftest import need
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -24,6 +22,19 @@ FLAGS = (
     "--font-render-hinting=none", "--disable-lcd-text", "--force-device-scale-factor=1",
 )  # fmt: skip
 PATIENCE = 60.0
+# Letters look the same wherever these files are, whatever else is installed. Debian's fontconfig brings them.
+FONTS = ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf")
+FONT_PLACES = ("/usr/share/fonts/truetype/dejavu", "/usr/share/fonts/dejavu-sans-fonts", "/usr/share/fonts/TTF")
+FONT_CONFIGURATION = """\
+<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <dir>{0}</dir>
+  <cachedir>{0}/cache</cachedir>
+  <alias><family>sans-serif</family><prefer><family>DejaVu Sans</family></prefer></alias>
+  <alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
+</fontconfig>
+"""
 
 
 class Browser:
@@ -32,7 +43,14 @@ class Browser:
     def __init__(self) -> None:
         program = shutil.which("chromium") or shutil.which("chromium-browser") or ""
         need(program, "Chromium (the package `chromium`)")
+        places = [place for place in FONT_PLACES if all(os.path.exists(f"{place}/{name}") for name in FONTS)]
+        need(places, "the DejaVu fonts (the package `fonts-dejavu-core`)")
         self._directory = tempfile.mkdtemp(prefix="claudebox-browser-")
+        fonts = f"{self._directory}/fonts"
+        os.mkdir(fonts)
+        for name in FONTS:
+            shutil.copy(f"{places[0]}/{name}", fonts)
+        Path(f"{fonts}/fonts.conf").write_text(FONT_CONFIGURATION.format(fonts), encoding="utf-8")
         (there, self._write), (self._read, back) = os.pipe(), os.pipe()
 
         def hand_over() -> None:
@@ -42,7 +60,8 @@ class Browser:
         self._process = subprocess.Popen(
             [program, *FLAGS, f"--user-data-dir={self._directory}", "about:blank"], preexec_fn=hand_over,  # noqa: PLW1509
             close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env={"PATH": "/usr/bin:/bin", "HOME": self._directory, "LANG": "C.UTF-8", "TZ": "UTC"},
+            env={"PATH": "/usr/bin:/bin", "HOME": self._directory, "LANG": "C.UTF-8", "TZ": "UTC",
+                 "FONTCONFIG_FILE": f"{fonts}/fonts.conf"},
         )  # fmt: skip
         os.close(there)
         os.close(back)
@@ -134,6 +153,11 @@ class Browser:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
+    def press(self, key: str, code: int, text: str = "") -> None:
+        """Press and release a key."""
+        for kind in ("keyDown", "keyUp"):
+            self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, text=text)
+
     def picture(self, *, whole: bool = False, scale: float = 1.0, most: int = 12_000) -> bytes:
         """Return what is seen, as PNG; with `whole` the page to its end, or to so many pixels."""
         clip = {}
@@ -160,12 +184,3 @@ class Browser:
         found += [f"policy: {json.dumps(row['issue']['details'])[:300]}" for row in self.named("Audits.issueAdded")
                   if row["issue"]["code"] == "ContentSecurityPolicyIssue"]  # fmt: skip
         return found
-
-
-def has_usual_fonts() -> bool:
-    """Return whether letters look as in the stored pictures."""
-    matcher = shutil.which("fc-match")
-    return bool(matcher) and all(
-        subprocess.run([matcher, name], capture_output=True, check=True).stdout.startswith(b"DejaVuSans")  # type: ignore[list-item]
-        for name in ("sans-serif", "monospace", "system-ui")
-    )

@@ -5,12 +5,13 @@ An agent can write anything there: each value is checked, and lines that are too
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from claudebox.agent.report import list_conversations
+from claudebox.agent.report import identify, list_conversations
 from claudebox.base.files import Closing, parse_object
 
 TYPE_CHECKING = False
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _MOST_FILES, _MOST_BYTES, _LONGEST = 32, 64 << 20, 4 << 20
-_MOST_USES = 20_000
+_MOST_USES, _MOST_PROMPTS = 20_000, 20
 _TEXT = 4000  # characters of a prompt or an answer
 _SLACK = 5.0  # seconds between the agent's clock and the log's
 _SAYING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")  # of a tool, the first
@@ -35,9 +36,11 @@ class Conversation:
 
     identifier: str = ""  # of the one that was written to last
     prompts: list[str] = field(default_factory=list)
+    parts: int = 0  # prompts, answers and uses of tools, also those that are not kept
     said: str = ""
     uses: list[tuple[float, str]] = field(default_factory=list)  # of tools
     cut: int = 0  # further uses
+    cut_prompts: int = 0
     damaged: int = 0  # lines
     unread: list[str] = field(default_factory=list)  # files, and why
 
@@ -45,17 +48,27 @@ class Conversation:
 def find_conversations(agent: AgentKind, instance: Instance, began: float, ended: float) -> Conversation:
     """Return what all conversations of a project say about this time."""
     found = Conversation()
-    for path in list_conversations(agent, instance, began - _SLACK)[-_MOST_FILES:]:
-        before = len(found.prompts), len(found.uses), found.said
-        read_conversation(path, found, began - _SLACK, ended + _SLACK)
-        if (len(found.prompts), len(found.uses), found.said) != before:
-            found.identifier = os.path.basename(path).partition(".")[0]
+    paths = list_conversations(agent, instance, began - _SLACK)
+    shares, left = [], _MOST_BYTES
+    for path in reversed(paths[-_MOST_FILES:]):  # the newest may use up what the older ones would need
+        shares.append((path, left))
+        with contextlib.suppress(OSError):
+            left = max(0, left - os.lstat(path).st_size)
+    for path, most in reversed(shares):
+        before = found.parts
+        read_conversation(path, found, began - _SLACK, ended + _SLACK, most)
+        if found.parts != before:
+            found.identifier = identify(path)
+    if len(paths) > _MOST_FILES:
+        found.unread.append(f"{len(paths) - _MOST_FILES} older files")
     found.uses.sort()
     return found
 
 
-def read_conversation(path: str, found: Conversation, began: float = 0.0, ended: float = float("inf")) -> None:
-    """Add what one file says about a span of time."""
+def read_conversation(
+    path: str, found: Conversation, began: float = 0.0, ended: float = float("inf"), most: int = _MOST_BYTES
+) -> None:
+    """Add what one file says about a span of time; of a long file what fits in `most` bytes at its end."""
     try:
         descriptor = os.open(path, _READ)
     except OSError as error:
@@ -65,18 +78,22 @@ def read_conversation(path: str, found: Conversation, began: float = 0.0, ended:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return
-        if status.st_size > _MOST_BYTES:
-            found.unread.append(f"all but the last {_MOST_BYTES >> 20} MiB of {os.path.basename(path)}")
-            os.lseek(descriptor, status.st_size - _MOST_BYTES, os.SEEK_SET)
+        skipping = status.st_size > most  # until the next line begins
+        if skipping:
+            found.unread.append(f"all but the last {most >> 20} MiB of {os.path.basename(path)}")
+            os.lseek(descriptor, status.st_size - most, os.SEEK_SET)
         rest = b""
-        while piece := os.read(descriptor, 1 << 20):
+        while most > 0 and (piece := os.read(descriptor, min(most, 1 << 20))):
+            most -= len(piece)
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
-                _read_line(line, found, began, ended)
+                if not skipping:
+                    _read_line(line, found, began, ended)
+                skipping = False
             if len(rest) > _LONGEST:
-                rest = b""
-                found.damaged += 1
-        if rest:
+                found.damaged += not skipping
+                rest, skipping = b"", True
+        if rest and not skipping:
             _read_line(rest, found, began, ended)
 
 
@@ -102,13 +119,19 @@ def _read_line(line: bytes, found: Conversation, began: float, ended: float) -> 
     text = "\n".join(texts).strip()
     if not text or entry.get("isMeta") or entry.get("isSidechain"):
         return
+    found.parts += 1
     if kind == "assistant":
-        found.said = _cut(text)
-    elif not text.startswith("<"):  # what the client itself says in the user's name
-        found.prompts.append(_cut(text))
+        found.said = cut(text)
+    elif text.startswith("<"):  # what the client itself says in the user's name
+        return
+    elif len(found.prompts) < _MOST_PROMPTS:
+        found.prompts.append(cut(text))
+    else:
+        found.cut_prompts += 1
 
 
 def _add_use(found: Conversation, moment: float, part: dict[str, object]) -> None:
+    found.parts += 1
     if len(found.uses) >= _MOST_USES:
         found.cut += 1
         return
@@ -121,7 +144,8 @@ def _add_use(found: Conversation, moment: float, part: dict[str, object]) -> Non
     found.uses.append((moment, name))
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """Shorten a text and count what is left out."""
     more = len(text) - _TEXT
     return f"{text[:_TEXT]} \u2026 and {more:,} more characters" if more > 0 else text
 

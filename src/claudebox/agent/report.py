@@ -23,10 +23,10 @@ _LONGEST = 100
 def find_conversation(agent: AgentKind, instance: Instance, started: float) -> tuple[str, ...]:
     """Return the words that resume the conversation that was written to last since the start, if there is one."""
     newest = newest_conversation(agent, instance, started)
-    return tuple(word.replace("{id}", _identify(newest)) for word in agent.resume) if newest else ()
+    return tuple(word.replace("{id}", identify(newest)) for word in agent.resume) if newest else ()
 
 
-def _identify(path: str) -> str:
+def identify(path: str) -> str:
     """Return the identifier in the name of a file that was made inside, if it is one."""
     identifier = os.path.basename(path).partition(".")[0][-_UUID:]
     return identifier if set(identifier) <= _IDENTIFIER else ""
@@ -45,7 +45,7 @@ def list_conversations(agent: AgentKind, instance: Instance, started: float) -> 
     for part in parts:
         places = [path for place in places for path in _matching(place, part)]
     for path in (path for place in places for path in _matching(place, last)):
-        if "{id}" in agent.resume and not _identify(path):
+        if "{id}" in agent.resume and not identify(path):
             continue
         try:
             written = os.lstat(path).st_mtime

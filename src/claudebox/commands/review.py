@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 _PAGES = "review"  # in the state of a project
-_MOST_PAGES = 16
+_MOST_PAGES, _NAMED = 16, 12
 _MOMENT = len("20261119T014203")  # with which the name of a session begins
 
 
@@ -48,8 +48,9 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     _add_commands(story, place, source)
     values, unknown = list_values(story, flags, environ, workdir if os.path.isdir(workdir) else "/")
     if unknown:
+        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
         story.missing.append(
-            f"this page was not searched for the values of {', '.join(unknown)}, which a command prints"
+            f"this page was not searched for values that are unknown here: {', '.join(unknown[:_NAMED])}{more}"
         )
     page = render_session(story)
     require_clean(story, page, values)

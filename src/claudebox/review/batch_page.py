@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from claudebox.report.screen import say_duration
 from claudebox.review import charts
+from claudebox.review.gather import PAGE, count_changes
 from claudebox.review.html import E, link_beside, link_within, render_document, show_text
-from claudebox.review.session_page import list_tiles, read_own, say_some, section
-from claudebox.review.task import PAGE, count_changes
+from claudebox.review.session_page import list_tiles, read_own, say_some, section, show_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def render_batch(rows: Sequence[TaskRow], title: str) -> bytes:
                    E("h1", show_text(title))), class_="wide"),
         E("nav", E("div", E("ul", links), class_="wide"), aria_label="On this page"),
         E("main", (content for *_, content in parts), id="main", class_="wide"),
-        E("footer", E("p", "Names and reasons come from agents. The page loads nothing; its one script sorts and "
+        E("footer", E("p", "Names and reasons come from agents. The page loads nothing; its only script sorts and "
                       "filters the table."), class_="wide"),
     )  # fmt: skip
     script = read_own("tasks.js") if rows else ""
@@ -103,20 +103,20 @@ def _summary(rows: Sequence[TaskRow]) -> Element:
     figures = [("tasks", f"{len(rows):,}", False)]
     figures += [("done", f"{counts['done'] * 100 // len(rows)} %", False)] if rows else []
     figures += (
-        [("cost", f"${sum(costs):,.2f}", False), ("usual cost", f"${statistics.median(costs):.2f}", False)]
+        [("cost", f"${sum(costs):,.2f}", False), ("median cost", f"${statistics.median(costs):.2f}", False)]
         if costs
         else []
     )
     figures += (
         [
-            ("of agents' time", _say_long(sum(times)), False),
-            ("usual time", say_duration(statistics.median(times)), False),
+            ("agent time", _say_long(sum(times)), False),
+            ("median time", say_duration(statistics.median(times)), False),
         ]
         if times
         else []
     )
     again = sum(row.tries > 1 for row in rows)
-    figures += [("tried again", f"{again:,}", False)] if again else []
+    figures += [("retried", f"{again:,}", False)] if again else []
     return section("came", "Summary", charts.draw_shares(counts.items(), told), E("p", legend, class_="legend"),
                    list_tiles(figures))  # fmt: skip
 
@@ -157,8 +157,8 @@ def _first(rows: Sequence[TaskRow]) -> Element:
     again = sorted((row for row in rows if row.tries > 1), key=lambda row: -row.tries)[:_TOP]
     lists = (
         _top("Slowest", slow, [row.seconds or 0 for row in slow], [say_duration(row.seconds or 0) for row in slow]),
-        _top("Dearest", dear, [row.cost or 0 for row in dear], [f"${row.cost:.2f}" for row in dear]),
-        _top("Tried most often", again, [row.tries for row in again], [f"{row.tries} tries" for row in again]),
+        _top("Most expensive", dear, [row.cost or 0 for row in dear], [f"${row.cost:.2f}" for row in dear]),
+        _top("Most tries", again, [row.tries for row in again], [f"{row.tries} tries" for row in again]),
     )
     return section("first", "First to look at", E("div", lists, class_="columns"))
 
@@ -174,8 +174,7 @@ def _top(title: str, rows: Sequence[TaskRow], amounts: Sequence[float], said: Se
 
 
 def _link(row: TaskRow) -> Content:
-    shown = show_text(row.name)
-    return link_beside(row.page, shown, class_="path") if row.page else E("span", shown, class_="path")
+    return link_beside(row.page, show_path(row.name)) if row.page else show_path(row.name)
 
 
 def _table(rows: Sequence[TaskRow]) -> Element:
@@ -212,7 +211,8 @@ def _row(row: TaskRow) -> Element:
         E("td", _link(row)),
         E("td", E("span", show_text(row.status), class_=f"status s-{row.outcome}"),
           E("div", show_text(why), class_="note") if why else None),
-        E("td", changes if changed.get("files") else "none", class_="n", data_value=added + removed),
+        E("td", changes if changed.get("files") else "none" if changed else "?", class_="n",
+          data_value=added + removed),
         E("td", "?" if row.cost is None else f"${row.cost:.2f}", class_="n", data_value=f"{row.cost or 0:.6f}"),
         E("td", took, class_="n", data_value=f"{row.seconds or 0:.1f}"),
         E("td", row.tries, class_="n", data_value=row.tries, data_n="tries"),

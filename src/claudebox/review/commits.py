@@ -11,7 +11,7 @@ from claudebox.git import state as git_state
 from claudebox.git.refs import HEADS, TAGS, shorten_ref
 from claudebox.git.sandbox import GitError, Limits
 from claudebox.git.sides import host_side_read_only
-from claudebox.review.diffs import read_patch
+from claudebox.review.diffs import MOST_PATCH, read_patch
 from claudebox.review.pictures import LARGEST, read_picture
 from claudebox.review.records import Commit
 from claudebox.tables.secrets import file_looks_secret
@@ -20,8 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.git.sandbox import Tools
     from claudebox.git.sides import Side
-    from claudebox.review.allowance import Allowance
     from claudebox.review.diffs import FileChange
+    from claudebox.review.records import Allowance
     from claudebox.undo.manifest import KeptRefs
 
 
@@ -29,8 +29,8 @@ LIMITS = Limits(seconds=30.0, size=32 << 20)
 _MOST_COMMITS, _MOST_FILES = 100, 100
 HIDDEN = "not shown: files of this name hold secrets, and it was there before"
 _FORMAT = "--format=%H%x00%an <%ae>%x00%ct%x00%S%x00%B%x00"
-_PATCH = ("diff-tree", "-p", "--root", "--no-commit-id", "--full-index", "-M", "-l400", "--no-color", "--no-ext-diff",
-          "--no-textconv")  # fmt: skip
+_PATCH = ("-c", "core.bigFileThreshold=4m", "diff-tree", "-p", "--root", "--no-commit-id", "--full-index", "-M",
+          "-l400", "--no-color", "--no-ext-diff", "--no-textconv")  # fmt: skip
 
 
 class Committed(Value):
@@ -47,6 +47,9 @@ def read_commits(
     before: KeptRefs, after: KeptRefs, root: str, tools: Tools, scratch: str, allowance: Allowance
 ) -> Committed:
     """Return the commits that branches and tags have now and had not when a session began."""
+    commits: list[Commit] = []
+    cut, problem = 0, ""
+    head: dict[str, str] | None = {}
     moved = {name: value for name, value in after.refs.items()
              if value != before.refs.get(name) and value.strip("-") and name.startswith((HEADS, TAGS))}  # fmt: skip
     try:
@@ -55,13 +58,15 @@ def read_commits(
         prefix = "" if inside == "." else f"{inside}/"
         with host_side_read_only(tools, scratch, layout, LIMITS) as side:
             commits, cut = _list_commits(side, moved, before) if moved else ([], 0)
+            head = _read_head(side, after, prefix)
             for commit in commits:
                 _read_changes(side, commit, prefix, allowance)
-            head = _read_head(side, after, prefix)
     except (GitError, OSError) as error:
-        return Committed(problem=clean(error.strerror or "" if isinstance(error, OSError) else str(error)))
+        problem = f"commits cannot be read: {clean(error.strerror or '' if isinstance(error, OSError) else str(error))}"
+    if head is None:
+        problem = "the last commit has too many files: some that are shown as not committed may be in it"
     touched = {path for commit in commits for change in commit.files for path in (change.path, change.origin)}
-    return Committed(tuple(commits), cut, frozenset(touched), head)
+    return Committed(tuple(commits), cut, frozenset(touched), head or {}, problem)
 
 
 def _list_commits(side: Side, moved: dict[str, str], before: KeptRefs) -> tuple[list[Commit], int]:
@@ -82,24 +87,24 @@ def _list_commits(side: Side, moved: dict[str, str], before: KeptRefs) -> tuple[
 
 
 def _read_changes(side: Side, commit: Commit, prefix: str, allowance: Allowance) -> None:
-    raw = side.box.ask(*_PATCH, commit.name)
-    if raw is None:
-        commit.note = "its changes are too large to be read here: git show has them"
+    raw = None if allowance.is_late else side.box.ask(*_PATCH, commit.name)
+    if raw is None or len(raw) > MOST_PATCH:
+        commit.note = "too large, or too late, to be shown here: git show has its changes"
         return
-    files = read_patch(raw, allowance.lines_of_file)
-    if not files:
-        commit.note = "no change of its own"
-    for change in files:
+    for change in read_patch(raw, allowance.most_lines()):
+        if len(commit.files) >= _MOST_FILES or not allowance.take_files(1):
+            commit.cut += 1
+            continue
+        commit.files.append(change)
         change.path = prefix + change.path
         change.origin = change.origin and prefix + change.origin
-    shown = files[: min(_MOST_FILES, allowance.take_files(len(files)))]
-    commit.files, commit.cut = shown, len(files) - len(shown)
-    for change in shown:
         if change.how != "new" and file_looks_secret(os.path.basename(change.path)):
             change.hunks, change.note = [], HIDDEN
         allowance.limit(change)
         if change.sizes is not None:
             _add_pictures(side, change, allowance)
+    if not commit.files and not commit.cut:
+        commit.note = "no change of its own"
 
 
 def _add_pictures(side: Side, change: FileChange, allowance: Allowance) -> None:
@@ -122,13 +127,16 @@ def _size_of(side: Side, blob: str) -> int:
     return int(words[1]) if len(words) == 2 and words[0] == b"blob" and words[1].isdigit() else -1
 
 
-def _read_head(side: Side, after: KeptRefs, prefix: str) -> dict[str, str]:
-    """Return the files of the commit that was checked out at the end."""
+def _read_head(side: Side, after: KeptRefs, prefix: str) -> dict[str, str] | None:
+    """Return the files of the commit that was checked out at the end, None if they are too many."""
     value = after.refs.get(after.head.removeprefix("ref:").strip(), after.head)
     if not side.is_id(value):
         return {}
+    raw = side.box.ask("ls-tree", "-r", "-z", "--full-tree", value)
+    if raw is None:
+        return None
     found = {}
-    for row in (side.box.ask("ls-tree", "-r", "-z", "--full-tree", value) or b"").split(b"\0"):
+    for row in raw.split(b"\0"):
         labels, _, path = row.partition(b"\t")
         found[prefix + os.fsdecode(path)] = labels.rpartition(b" ")[2].decode("ascii", "replace")
     return found

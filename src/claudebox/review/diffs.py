@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     Line = tuple[str, int, str]  # " ", "-" or "+"; its number; its text
 
 
+MOST_PATCH = 8 << 20  # bytes: about a second for each million lines
 CONTEXT = 3
 _MOST_DIFFERENCES = 1500  # beyond, lines are not paired: time and memory grow with the square
 _LONGEST = 1000  # characters of a line
@@ -156,33 +157,40 @@ def shorten_line(text: str) -> str:
     return f"{text[:_LONGEST]} \u2026 and {more} more characters" if more > 0 else text
 
 
-def read_patch(patch: bytes, most: int) -> list[FileChange]:
-    """Return the files of a patch that git has written, with at most so many lines of each."""
-    rows = patch.decode("utf-8", "surrogateescape").split("\n")
-    reader = _PatchReader(rows, most)
-    return [*reader.files()]
+def read_patch(patch: bytes, most: int) -> Iterator[FileChange]:
+    """Yield the files of a patch that git has written, with at most so many lines of each."""
+    return _PatchReader(patch, most).files()
 
 
 class _PatchReader:
     """Reads a patch from its beginning; lines of a file are counted, so that none of them can pass for a heading."""
 
-    def __init__(self, rows: list[str], most: int) -> None:
-        self._rows, self._at, self._most = rows, 0, most
+    def __init__(self, patch: bytes, most: int) -> None:
+        self._patch, self._at, self._most = patch, 0, most
+        self._room = most  # lines of the present file that can be shown
+
+    def _next(self) -> str | None:
+        """Return the next row without reading past it; None at the end."""
+        if self._at >= len(self._patch):
+            return None
+        self._end = self._patch.find(b"\n", self._at)
+        self._end = len(self._patch) if self._end < 0 else self._end
+        return self._patch[self._at : self._end].decode("utf-8", "surrogateescape")
+
+    def _pass(self) -> None:
+        self._at = self._end + 1
 
     def files(self) -> Iterator[FileChange]:
-        while self._at < len(self._rows):
-            row = self._rows[self._at]
-            self._at += 1
+        while (row := self._next()) is not None:
+            self._pass()
             if row.startswith("diff --git "):
                 yield self._read_file(row)
 
     def _read_file(self, first: str) -> FileChange:
+        self._room = self._most
         change = FileChange(_path_of(first.removeprefix("diff --git ")), "changed")
-        while self._at < len(self._rows):
-            row = self._rows[self._at]
-            if row.startswith("diff --git "):
-                break
-            self._at += 1
+        while (row := self._next()) is not None and not row.startswith("diff --git "):
+            self._pass()
             word, _, rest = row.partition(" ")
             if word == "@@":
                 self._read_hunk(change, row)
@@ -212,17 +220,17 @@ class _PatchReader:
         numbers = [int(found[1]), int(found[3])]
         left = [int(found[2] or 1), int(found[4] or 1)]
         hunk = Hunk(shorten_line(found[5]))
-        while max(left) > 0 and self._at < len(self._rows):
-            row = self._rows[self._at]
-            mark = row[:1] or " "
-            self._at += 1
+        while max(left) > 0 and (line := self._next()) is not None:
+            mark = line[:1] or " "
+            self._pass()
             if mark not in " -+":
                 continue  # a remark of git
             side = 0 if mark == "-" else 1
             change.removed += mark == "-"
             change.added += mark == "+"
-            if self._most_left(change, hunk):
-                hunk.lines.append((mark, numbers[side], shorten_line(row[1:].removesuffix("\r"))))
+            if self._room > 0:
+                self._room -= 1
+                hunk.lines.append((mark, numbers[side], shorten_line(line[1:].removesuffix("\r"))))
             else:
                 change.cut += mark != " "
             for which, other in ((0, "+"), (1, "-")):
@@ -230,9 +238,6 @@ class _PatchReader:
                 left[which] -= mark != other
         if hunk.lines:
             change.hunks.append(hunk)
-
-    def _most_left(self, change: FileChange, hunk: Hunk) -> bool:
-        return change.shown + len(hunk.lines) < self._most
 
 
 def _path_of(names: str) -> str:

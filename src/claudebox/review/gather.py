@@ -1,17 +1,22 @@
 """Everything that is known of one session, from its log, its snapshots, its conversation and the repository.
 
+Of a task, the files of its result say it.
+
 Nothing of the project is run. Files are opened through no link, git reads in a sandbox that can write nothing, and what
 cannot be found is said.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
 
+from claudebox.agent import kinds
+from claudebox.agent.conversation import Conversation, cut, find_conversations, read_conversation
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import Closing
+from claudebox.base.files import Closing, read_small
 from claudebox.base.records import Value
 from claudebox.git.importer import find_tools
 from claudebox.host.secret_files import remembered
@@ -20,11 +25,10 @@ from claudebox.report import screen
 from claudebox.report.changes import Places, Report, tell_apart
 from claudebox.report.kinds import LOOK
 from claudebox.report.log import LogReader, find_doubts, read_changes
-from claudebox.review.allowance import Allowance
 from claudebox.review.commits import HIDDEN, Committed, name_blob, read_commits
-from claudebox.review.diffs import FileChange, compare_texts
+from claudebox.review.diffs import MOST_PATCH, FileChange, compare_texts, read_patch
 from claudebox.review.pictures import read_picture
-from claudebox.review.records import Commit, Event, HostTraffic, Spending, Story
+from claudebox.review.records import Allowance, Commit, Event, HostTraffic, Spending, Story
 from claudebox.tables.secrets import file_looks_secret
 from claudebox.undo import refs as undo_refs
 from claudebox.undo.comparison import find_changes
@@ -38,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from claudebox.agent.conversation import Conversation
     from claudebox.base.state import Instance
     from claudebox.git.sandbox import Tools
     from claudebox.report.changes import ChangedPath
@@ -48,6 +51,10 @@ if TYPE_CHECKING:
     Line = dict[str, Any]
 
 
+PAGE = "review.html"
+_PATCH, _LOG, _TRANSCRIPT = "work.patch", "log.jsonl", "transcript.jsonl"
+_MOST_COUNTED = 1 << 18
+_COUNTED = ("files", "added", "removed")
 _NOT_SHOWN = ("git", "repository", "output", "deleted", "closed", "socket")  # kinds whose contents say little
 _LONGEST = 300  # characters of a text in the log
 _MOST_EVENTS = 50_000
@@ -87,7 +94,7 @@ def gather_story(source: SessionRecord) -> Story:
         story.commits += row.commits
         story.commits_cut += row.cut
         if row.problem:
-            story.missing.append(f"commits cannot be read: {row.problem}")
+            story.missing.append(row.problem)
     story.commits.sort(key=lambda commit: commit.time) if len(committed) > 1 else None
     _sum_up(story, report, lines)
     _list_files(story, report, found, committed, allowance)
@@ -252,7 +259,7 @@ class _Snapshots:
         try:
             tools: Tools = find_tools(source.path)
         except ClaudeboxError as error:
-            return [Committed(problem=error.message)]
+            return [Committed(problem=f"commits cannot be read: {error.message}")]
         scratch = self._instance.directory
         return [read_commits(old, new, self.start.root, tools, scratch, allowance) for old, new in pairs]
 
@@ -272,7 +279,6 @@ def _list_files(
     touched = {path for row in committed for path in row.touched}
     moved = {row.path: row.origin for row in found.rows.values() if row.what == "moved"} if found is not None else {}
     origins = set(moved.values())
-    story.moved = [(origin, path) for path, origin in moved.items()]
     story.gone = [
         row.path for row in report.changes if row.kind.name == "deleted" and row.path.rstrip("/") not in origins
     ]
@@ -280,9 +286,14 @@ def _list_files(
         story.files_title = "Not committed"
         story.gone = [path for path in story.gone if path.rstrip("/") not in touched]
     rows = [row for row in (*own, *others) if not row.path.endswith("/")]
-    changes = [change for row in rows if (change := _show(row, found, heads, touched, allowance)) is not None]
-    shown = allowance.take_files(len(changes))
-    story.files, story.files_cut = changes[:shown], len(changes) - shown
+    for row in rows:
+        if not allowance.files or allowance.is_late:
+            story.files_cut += row.path not in touched
+        elif (change := _show(row, found, heads, touched, allowance)) is not None:
+            story.files.append(change)
+            allowance.take_files(1)
+    listed = {change.path for change in story.files}
+    story.moved = [(origin, path) for path, origin in moved.items() if path not in listed and path not in touched]
 
 
 def _show(
@@ -293,7 +304,8 @@ def _show(
     known = found.rows.get(row.path) if found is not None else None
     if found is None or known is None or known.after is None:
         return None if row.path in touched else change
-    change.origin = known.origin
+    if known.origin:
+        change.how, change.origin = "moved", known.origin
     if known.before is not None and (
         file_looks_secret(os.path.basename(row.path)) or known.before.inode in found.masked
     ):
@@ -334,9 +346,6 @@ def _size(entry: KeptEntry | None) -> int:
 
 
 def _read_conversation(story: Story, source: SessionRecord) -> None:
-    from claudebox.agent import kinds
-    from claudebox.agent.conversation import find_conversations
-
     agent = kinds.find_kind(kinds.USUAL)  # others write conversations of another shape
     add_conversation(story, find_conversations(agent, source.instance, story.began, story.ended))
     story.events += [Event(commit.time, "commits", _subject(commit)) for commit in story.commits]
@@ -348,7 +357,7 @@ def _subject(commit: Commit) -> str:
 
 def add_conversation(story: Story, found: Conversation) -> None:
     """Add what the agent recorded itself."""
-    story.asked, story.said = found.prompts, found.said
+    story.asked, story.asked_cut, story.said = found.prompts, found.cut_prompts, found.said
     for moment, text in found.uses:
         _add_event(story, Event(moment, "tools", text))
     story.events_cut += found.cut
@@ -357,6 +366,65 @@ def add_conversation(story: Story, found: Conversation) -> None:
     story.missing += [f"not read of the conversation: {text}" for text in found.unread]
     if found.identifier and story.ended:
         story.commands.append(("Go on with the conversation", f"claudebox --resume {found.identifier}"))
+
+
+# Of a task, from the files of its result.
+
+
+def gather_task(result: dict[str, Any], directory: str) -> Story:
+    """Return what a task did."""
+    story = Story(str(result.get("id", "")), str(result.get("id", "")))
+    lines, damaged = read_log(directory, _LOG)
+    read_facts(story, lines, damaged)
+    story.place, story.name = "", story.title
+    status = str(result.get("status", "?"))
+    story.state, story.is_good = status, status == "done"
+    story.facts = [(name, str(value)) for name, value in (
+        ("Base", result.get("base")), ("Head", result.get("head")), ("Tries", result.get("tries")),
+        ("Ran on", result.get("host"))) if value]  # fmt: skip
+    story.outcome = [cut(str(result["why"]))] if result.get("why") else []
+    found = Conversation()
+    if os.path.lexists(f"{directory}/{_TRANSCRIPT}"):
+        read_conversation(f"{directory}/{_TRANSCRIPT}", found)
+    add_conversation(story, found)
+    story.said = cut(str(result.get("said") or story.said))
+    story.commands = [("Take the work over", f"git apply {_PATCH}"),
+                      ("Or with its commits", "git fetch work.bundle claudebox-task-result")]  # fmt: skip
+    patch = b""
+    with contextlib.suppress(FileNotFoundError), open(f"{directory}/{_PATCH}", "rb") as file:
+        patch = file.read(MOST_PATCH)
+        if file.read(1):
+            story.missing.append(f"only the first {MOST_PATCH >> 20} MiB of {_PATCH} are shown and counted")
+    story.changed, allowance = dict.fromkeys(_COUNTED, 0), Allowance()
+    for change in read_patch(patch, allowance.lines_of_file):
+        _count(story.changed, change)
+        if allowance.take_files(1):
+            allowance.limit(change)
+            story.files.append(change)
+        else:
+            story.files_cut += 1
+    told = "{files} files, {added} lines added, {removed} removed".format(**story.changed)
+    story.outcome.append(told if story.changed["files"] else "changed nothing")
+    return story
+
+
+def count_changes(result: dict[str, Any], directory: str) -> dict[str, int]:
+    """Return how much a task changed, as its result or else its patch says; nothing if that is too large."""
+    known = result.get("changed")
+    if isinstance(known, dict) and all(type(known.get(name)) is int and known[name] >= 0 for name in _COUNTED):
+        return {name: known[name] for name in _COUNTED}
+    patch = read_small(f"{directory}/{_PATCH}", limit=_MOST_COUNTED)
+    if patch is None and os.path.lexists(f"{directory}/{_PATCH}"):
+        return {}
+    counts = dict.fromkeys(_COUNTED, 0)
+    for change in read_patch(patch or b"", 0):
+        _count(counts, change)
+    return counts
+
+
+def _count(counts: dict[str, int], change: FileChange) -> None:
+    for name, amount in zip(_COUNTED, (1, change.added, change.removed), strict=True):
+        counts[name] += amount
 
 
 def _text(value: object) -> str:

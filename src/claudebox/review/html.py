@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import itertools
 import urllib.parse
 
 from claudebox.base.console import DECEIVING
@@ -115,20 +116,13 @@ def show_text(text: str, *, lines: bool = False) -> Content:
 
 
 def _pieces(text: str, *, lines: bool) -> Iterator[Content]:
-    plain = ""
-    for char in text:
-        if (
-            (char.isprintable() and char not in DECEIVING and char != "\ufffc")
-            or char == "\t"
-            or (lines and char == "\n")
-        ):
-            plain += char
-        else:
-            yield from ((plain,) if plain else ())
-            yield E("span", _name(char), class_="odd")
-            plain = ""
-    if plain:
-        yield plain
+    for is_plain, chars in itertools.groupby(text, lambda char: _is_shown(char) or (lines and char == "\n")):
+        run = "".join(chars)
+        yield run if is_plain else E("span", " ".join(map(_name, run)), class_="odd")
+
+
+def _is_shown(char: str) -> bool:
+    return (char.isprintable() and char not in DECEIVING and char != "\ufffc") or char == "\t"
 
 
 def _name(char: str) -> str:

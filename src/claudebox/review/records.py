@@ -1,7 +1,8 @@
-"""What a page shows of a session, as it was found: nothing in it is trusted or cleaned."""
+"""What a page shows of a session, as it was found, and how much: nothing in it is trusted or cleaned."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from claudebox.review.diffs import Hunk
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from claudebox.review.diffs import FileChange
+    from claudebox.review.pictures import Picture
 
     Lane = Literal["model", "tools", "commits", "allowed", "denied"]
 
@@ -77,6 +79,7 @@ class Story:
     began: float = 0.0
     ended: float = 0.0
     asked: list[str] = field(default_factory=list)
+    asked_cut: int = 0
     said: str = ""
     outcome: list[str] = field(default_factory=list)  # as on the screen at its end
     look: list[tuple[str, str, str]] = field(default_factory=list)  # path, how, why
@@ -84,6 +87,7 @@ class Story:
     commits_cut: int = 0
     files: list[FileChange] = field(default_factory=list)
     files_cut: int = 0
+    changed: dict[str, int] = field(default_factory=dict)  # files and lines of a task
     files_title: str = "Changed files"
     output: list[tuple[str, int]] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
@@ -101,6 +105,60 @@ class Story:
     found: list[str] = field(default_factory=list)  # withheld values that the session wrote somewhere
     commands: list[tuple[str, str]] = field(default_factory=list)  # what it does, and the command
     missing: list[str] = field(default_factory=list)  # what is not known
+
+
+_COSTLY = 8  # a character that has to be named takes so much more room
+
+
+@dataclass
+class Allowance:
+    """How much a page may still hold. What is left out is counted, and the count is shown."""
+
+    lines: int = 12_000
+    lines_of_file: int = 400
+    characters: int = 2_000_000
+    files: int = 600
+    pictures: int = 8 << 20  # bytes
+    pixels: int = 64_000_000  # a browser takes four bytes for each
+    seconds: float = 20.0  # for reading and comparing
+
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + self.seconds
+
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def take_files(self, count: int) -> int:
+        """Return how many of so many files can be shown."""
+        taken = min(count, self.files)
+        self.files -= taken
+        return taken
+
+    def most_lines(self) -> int:
+        return max(0, min(self.lines, self.lines_of_file))
+
+    def limit(self, change: FileChange) -> None:
+        """Count the lines of a file, and drop those that are too many."""
+        for hunk in change.hunks:
+            kept = []
+            for row in hunk.lines:
+                if self.lines <= 0 or self.characters <= 0:
+                    change.cut += row[0] != " "
+                    continue
+                self.lines -= 1
+                self.characters -= len(row[2]) * (1 if row[2].isprintable() else _COSTLY)
+                kept.append(row)
+            hunk.lines = kept
+        change.hunks = [hunk for hunk in change.hunks if hunk.lines]
+
+    def take_picture(self, picture: Picture | None) -> Picture | None:
+        """Return a picture if there is room for it."""
+        if picture is None or len(picture.content) > self.pictures or picture.pixels > self.pixels:
+            return None
+        self.pictures -= len(picture.content)
+        self.pixels -= picture.pixels
+        return picture
 
 
 def list_texts(value: Any) -> Iterator[str]:

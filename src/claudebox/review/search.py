@@ -13,16 +13,17 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import expand
 from claudebox.host.machine import current_home
 from claudebox.report import leaks
-from claudebox.review.records import list_texts
+from claudebox.review.records import Story, list_texts
 from claudebox.settings.layers import merge
 from claudebox.tables.secrets import looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from claudebox.base.state import Instance
-    from claudebox.review.records import Story
+    from claudebox.review.batch_page import TaskRow
+    from claudebox.review.diffs import FileChange
     from claudebox.settings.layers import Settings
     from claudebox.settings.records import Policy
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 def list_values(
     story: Story, flags: Settings, environ: dict[str, str], workdir: str
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return names and values that did not enter a session, and the names of those without a value here.
+    """Return names and values that did not enter a session, and the names of those whose value is not known here.
 
     Commands that print a secret are not run for this.
     """
@@ -43,7 +44,7 @@ def list_values(
                 found += list_tokens(agent.upstream, login)
     os.chdir(workdir)
     policy = _read_policy(flags, environ)
-    unknown = []
+    unknown = [name for name in story.withheld if name not in environ]
     for secret in policy.secrets:
         kind, _, place = secret.source.partition(":")
         value = (
@@ -95,22 +96,32 @@ def _list_masked(policy: Policy, instance: Instance, workdir: str) -> Iterator[t
                 yield f"line {number} of {name}", word
 
 
-def require_clean(story: Story, page: bytes, values: Iterable[tuple[str, str]]) -> None:
-    """Refuse a page in which a value stands: as it would be written, and as it came, before markup divided it."""
+def require_clean(source: Story | Sequence[TaskRow], page: bytes, values: Iterable[tuple[str, str]]) -> None:
+    """Refuse a page in which a value stands: as it is written, or in a text before markup or line breaks divided it."""
     forms = leaks.find_forms(values)
-    if not forms:
-        return
-    text = "\n".join(list_texts(story)).encode("utf-8", "surrogatepass")
+    text = _join(source) if forms else b""
     for form, name, _ in forms:
-        if form in page or form in text:
+        tight = b"".join(form.split())
+        if form in page or tight in text:
+            changes = [] if not isinstance(source, Story) else [*source.files, *_list_committed(source)]
+            places = (f", from `{console.shorten(row.path, 200)}`" for row in changes if tight in _join(row))
             raise ClaudeboxError(
-                f"no page was made: the value of `{name}` would stand in it{_place(story, form)}",
+                f"no page was made: the value of `{name}` would stand in it{next(places, '')}",
                 hint="find out how it came there, and rotate it",
             )
 
 
-def _place(story: Story, form: bytes) -> str:
-    for change in (*story.files, *(change for commit in story.commits for change in commit.files)):
-        if form in "\n".join(list_texts(change)).encode("utf-8", "surrogatepass"):
-            return f", from `{console.shorten(change.path, 200)}`"
-    return ""
+def _list_committed(story: Story) -> Iterator[FileChange]:
+    return (change for commit in story.commits for change in commit.files)
+
+
+def _join(record: object) -> bytes:
+    """Return every text without its white space: encoders break long lines."""
+    return b"".join(b"".join(_encode(text).split()) + b"\n" for text in list_texts(record))
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:  # half a character, from a conversation
+        return text.encode("utf-8", "surrogatepass")

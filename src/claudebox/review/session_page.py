@@ -9,15 +9,16 @@ from claudebox import __version__
 from claudebox.report.log import human
 from claudebox.report.screen import say_duration
 from claudebox.review import charts
-from claudebox.review.changes_page import show_files
-from claudebox.review.html import E, link_within, render_document, show_text
+from claudebox.review.html import E, embed_picture, link_within, render_document, show_text
 from claudebox.tables.prices import as_dollars
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from claudebox.review.diffs import FileChange, Hunk, Line
     from claudebox.review.html import Content, Element
+    from claudebox.review.pictures import Picture
     from claudebox.review.records import Commit, Event, HostTraffic, Story
 
 
@@ -26,7 +27,13 @@ _LANES = (
     ("commits", "Commits", "commits"), ("allowed", "Network", "connections"),
     ("denied", "Denied", "denied connections"),
 )  # fmt: skip
-_EVENTS, _LISTED = 1500, 400  # rows of a list
+_EVENTS, _LISTED, _OUTCOMES = 1500, 400, 12  # rows of a list
+_AMOUNTS = ("Answers", "Tokens in", "From caches", "Out", "Cost")
+_PATH, _MESSAGE = 250, 2000  # characters, of a path at each end
+_OPEN_LINES, _OPEN_TOGETHER = 60, 240  # of files that are shown unfolded
+_MARKED = 300  # characters of a line in which the difference is marked
+_ALIKE = 3  # such a part of a line must be the same on both sides
+_NAMES = {" ": "span", "-": "del", "+": "ins"}
 
 
 def render_session(story: Story) -> bytes:
@@ -62,7 +69,7 @@ def _head(story: Story) -> Element:
         "header",
         E("p", E("b", "claudebox"), E("span", "review of a session"), class_="from"),
         E("div", E("h1", show_text(story.title)), pill, class_="title"),
-        E("p", E("span", show_text(story.place), class_="path"), f" \u00b7 {when}" if when else "", class_="place"),
+        E("p", show_path(story.place), f" \u00b7 {when}" if when else "", class_="place"),
     )
 
 
@@ -99,7 +106,7 @@ def _list_parts(story: Story) -> Iterator[tuple[str, str, int | str, Element]]:
     if story.hosts or story.unrecorded:
         yield "network", "Network", len(story.hosts), _network(story)
     if story.entered or story.withheld_count or story.secrets:
-        yield "secrets", "What entered", "", _entered(story)
+        yield "secrets", "Variables", "", _entered(story)
     if story.commands:
         yield "next", "What next", "", _commands(story)
 
@@ -111,19 +118,21 @@ def section(place: str, title: str, *content: Content, remark: str = "", class_:
 
 def _summary(story: Story) -> Element:
     asked = [E("p", show_text(text, lines=True), class_="said") for text in story.asked[:3]]
-    if len(story.asked) > 3:
-        asked.append(E("p", f"and {len(story.asked) - 3} more prompts", class_="note"))
-    said = E("div", E("p", "The agent's last words", class_="label"),
+    if more := max(0, len(story.asked) - 3) + story.asked_cut:
+        asked.append(E("p", f"and {say_some(more, 'more prompt')}", class_="note"))
+    outcome = [E("li", show_text(text)) for text in story.outcome[:_OUTCOMES]]
+    if len(story.outcome) > _OUTCOMES:
+        outcome.append(E("li", f"and {len(story.outcome) - _OUTCOMES:,} more"))
+    said = E("div", E("p", "The agent's final message", class_="label"),
              E("p", show_text(story.said, lines=True), class_="said")) if story.said else None  # fmt: skip
     brief = (
         E("div", E("p", "Asked", class_="label"), E("div", asked, class_="asked")) if asked else None,
-        E("div", E("p", "What came of it", class_="label"),
-          E("ul", (E("li", show_text(text)) for text in story.outcome), class_="outcome")) if story.outcome else None,
+        E("div", E("p", "Outcome", class_="label"), E("ul", outcome, class_="outcome")) if outcome else None,
         said,
     )  # fmt: skip
-    doubts = [E("p", show_text(text), class_="cut") for text in story.missing]
-    doubts += [E("p", "A withheld secret was found in what the session wrote: ", E("strong", show_text(text)),
-                 ". Find the source and rotate it.", class_="cut") for text in story.found]  # fmt: skip
+    doubts = [E("p", "A withheld secret was found in what the session wrote: ", E("strong", show_text(text)),
+                ". Find the source and rotate it.", class_="cut bad") for text in story.found]  # fmt: skip
+    doubts += [E("p", show_text(text), class_="cut") for text in story.missing]
     facts = E("dl", ((E("dt", name), E("dd", show_text(text))) for name, text in story.facts), class_="facts")
     return section("came", "Summary", E("div", brief, class_="brief"), doubts, list_tiles(_figures(story)),
                    facts if story.facts else None)  # fmt: skip
@@ -176,12 +185,12 @@ def _look(rows: Sequence[tuple[str, str, str]]) -> Element:
     table = E(
         "table",
         E("thead", E("tr", (E("th", name, scope="col") for name in ("Path", "What happened", "Who runs it")))),
-        E("tbody", (E("tr", E("td", E("span", show_text(path), class_="path")), E("td", show_text(how)),
+        E("tbody", (E("tr", E("td", show_path(path)), E("td", show_text(how)),
                       E("td", show_text(why))) for path, how, why in rows)),
         class_="rows stack",
     )  # fmt: skip
     return section("look", "Look at these before you work here", table, class_="look",
-                   remark="tools run or obey them without asking")  # fmt: skip
+                   remark="tools run or obey these without asking")  # fmt: skip
 
 
 def _commits(story: Story) -> Element:
@@ -192,14 +201,16 @@ def _commits(story: Story) -> Element:
 
 
 def _commit(commit: Commit) -> Element:
-    subject, _, rest = commit.message.strip().partition("\n")
+    subject, _, rest = commit.message[:_MESSAGE].strip().partition("\n")
+    if len(commit.message) > _MESSAGE:
+        rest += f" \u2026 and {len(commit.message) - _MESSAGE:,} more characters"
     when = time.strftime("%d %b %H:%M", time.localtime(commit.time)) if commit.time else ""
-    by = E("p", show_text(commit.author), f" \u00b7 {when}" if when else "", class_="by")
+    by = E("p", show_text(commit.author[:_PATH]), f" \u00b7 {when}" if when else "", class_="by")
     more = E("p", f"and {say_some(commit.cut, 'more file')}", class_="cut") if commit.cut else None
     return E(
         "article",
-        E("h3", E("span", commit.name[:7], class_="hash"), show_text(subject[:300])),
-        E("p", show_text(rest.strip()[:2000], lines=True), class_="more") if rest.strip() else None,
+        E("h3", E("span", commit.name[:7], class_="hash"), show_text(subject)),
+        E("p", show_text(rest.strip(), lines=True), class_="more") if rest.strip() else None,
         by,
         E("p", show_text(commit.note), class_="note") if commit.note else None,
         E("div", show_files(commit.files), more, class_="files"),
@@ -208,35 +219,145 @@ def _commit(commit: Commit) -> Element:
 
 
 def _files(story: Story) -> Element:
-    content: list[Content] = [E("div", show_files(story.files), class_="files")] if story.files else []
-    if story.files_cut:
-        content.append(E("p", f"and {say_some(story.files_cut, 'more file')}: claudebox changes names them",
-                         class_="cut"))  # fmt: skip
-    if story.gone:
-        content.append(_fold("Deleted", len(story.gone), (_path(path) for path in story.gone[:_LISTED])))
-    if story.moved:
-        rows = (E("li", E("span", show_text(old), class_="path"), " \u2192 ",
-                  E("span", show_text(new), class_="path")) for old, new in story.moved[:_LISTED])  # fmt: skip
-        content.append(_fold("Moved", len(story.moved), rows))
-    if story.output:
-        whole = sum(count for _, count in story.output)
-        rows = (E("li", E("span", show_text(top), class_="path"), f" \u00b7 {say_some(count, 'file')}")
-                for top, count in story.output[:_LISTED])  # fmt: skip
-        content.append(_fold("Build output", whole, rows, len(story.output)))
-    if not content:
-        content.append(E("p", "nothing changed", class_="note"))
-    return section("files", story.files_title, content)
+    files = E("div", show_files(story.files), class_="files") if story.files else None
+    more = E("p", f"and {say_some(story.files_cut, 'more file')}: claudebox changes names them", class_="cut")
+    moves: list[Content] = [[show_path(old), " \u2192 ", show_path(new)] for old, new in story.moved[:_LISTED]]
+    output: list[Content] = [
+        [show_path(top), f" \u00b7 {say_some(count, 'file')}"] for top, count in story.output[:_LISTED]
+    ]
+    folds = (
+        _fold("Deleted", len(story.gone), map(show_path, story.gone[:_LISTED]), len(story.gone)),
+        _fold("Moved", len(story.moved), moves, len(story.moved)),
+        _fold("Build output", sum(count for _, count in story.output), output, len(story.output)),
+    )
+    return section("files", story.files_title, files, more if story.files_cut else None,
+                   E("div", folds, class_="folds") if any(folds) else None)  # fmt: skip
 
 
-def _path(path: str) -> Element:
-    return E("li", E("span", show_text(path), class_="path"))
+def show_path(path: str) -> Element:
+    """Return a path that cannot be mistaken for another one; of a very long one both ends."""
+    more = len(path) - 2 * _PATH
+    shown = path if more <= 0 else f"{path[:_PATH]} \u2026 {more:,} more characters \u2026 {path[-_PATH:]}"
+    return E("span", show_text(shown), class_="path")
 
 
-def _fold(title: str, count: int, rows: Iterable[Element], listed: int = 0) -> Element:
-    hidden = (listed or count) - _LISTED
-    more = E("p", f"and {hidden:,} more", class_="cut") if hidden > 0 else None
-    return E("details", E("summary", E("strong", title), say_some(count, "file")), E("ul", rows, class_="list"), more,
-             class_="fold")  # fmt: skip
+def _fold(title: str, count: int, rows: Iterable[Content], known: int) -> Element | None:
+    """Return a folded list; `known` rows are there, of which `_LISTED` are given."""
+    if not known:
+        return None
+    more = E("p", f"and {known - _LISTED:,} more", class_="cut") if known > _LISTED else None
+    return E("details", E("summary", E("strong", title), say_some(count, "file")),
+             E("ul", (E("li", row) for row in rows), class_="list"), more, class_="fold")  # fmt: skip
+
+
+def show_files(files: Iterable[FileChange]) -> Iterator[Element]:
+    """Yield files one after another; the first small ones are unfolded."""
+    left = _OPEN_TOGETHER
+    for change in files:
+        size = change.shown
+        is_open = bool(change.before or change.after) or (0 < size <= min(_OPEN_LINES, left))
+        left -= size if is_open else 0
+        yield show_file(change, is_open=is_open)
+
+
+def show_file(change: FileChange, *, is_open: bool) -> Element:
+    """Return one file with what changed in it."""
+    note = change.note if change.sizes is None else _say_sizes(change)
+    is_bare = not (change.hunks or change.before or change.after or change.cut)
+    head = (
+        E("span", show_path(change.origin), " \u2192 ", show_path(change.path), class_="names")
+        if change.origin else E("span", show_path(change.path), class_="names"),
+        E("span",
+          E("span", change.how, class_=f"how {change.how}" if change.how in ("new", "deleted") else "how"),
+          E("span", f"+{change.added:,}", class_="plus") if change.added else None,
+          E("span", f"\u2212{change.removed:,}", class_="minus") if change.removed else None, class_="marks"),
+        E("span", show_text(change.why), class_="why") if change.why else None,
+        E("span", show_text(note), class_="about") if note and is_bare else None,
+    )  # fmt: skip
+    if is_bare:
+        return E("div", head, class_="file")
+    content: list[Content] = [E("p", show_text(note), class_="note")] if note else []
+    if change.before or change.after:
+        content.append(_pictures(change))
+    if change.hunks:
+        content.append(E("pre", (_hunk(hunk) for hunk in change.hunks), class_="diff"))
+    if change.cut:
+        content.append(E("p", f"and {change.cut:,} more changed lines", class_="cut"))
+    return E("details", E("summary", head), content, class_="file", open=is_open)
+
+
+def _say_sizes(change: FileChange) -> str:
+    """Return how large a binary file was and is; captions of pictures say that of each."""
+    sizes = [human(size) for size in change.sizes or () if size >= 0]
+    if change.before or change.after:
+        return "" if change.note == "binary" else change.note
+    return ", ".join(filter(None, (change.note, " \u2192 ".join(sizes))))
+
+
+def _pictures(change: FileChange) -> Element:
+    rows = zip(("before", "after"), (change.before, change.after), change.sizes or (-1, -1), strict=True)
+    return E("div", (_picture(name, picture, size, change.path) for name, picture, size in rows if picture),
+             class_="pictures")  # fmt: skip
+
+
+def _picture(name: str, picture: Picture, size: int, path: str) -> Element:
+    told = f"{name}: {picture.width:,} \u00d7 {picture.height:,}" + (f", {human(size)}" if size >= 0 else "")
+    return E("figure", E("figcaption", told), embed_picture(picture, f"{path[-200:]}, {name}"))
+
+
+def _hunk(hunk: Hunk) -> Iterator[Element]:
+    first = next((number for _, number, _ in hunk.lines), 0)
+    if first > 1 or hunk.heading:
+        told = f" \u00b7 {hunk.heading}" if hunk.heading else ""
+        yield E("span", f"line {first}", show_text(told), class_="hunk")
+    for block in _blocks(hunk.lines):
+        old, new = ([row for row in block if row[0] == mark] for mark in "-+")
+        pairs = dict(zip(map(id, old), new, strict=False)) | dict(zip(map(id, new), old, strict=False))
+        for row in block:
+            other = pairs.get(id(row)) if len(old) == len(new) else None
+            mark, number, text = row
+            yield E(_NAMES[mark], _mark(text, other[2]) if other else show_text(text), data_n=number)
+
+
+def _blocks(lines: Sequence[Line]) -> Iterator[list[Line]]:
+    """Yield lines that stay one by one, and those that changed at one place together."""
+    block: list[Line] = []
+    for row in lines:
+        if row[0] == " ":
+            if block:
+                yield block
+                block = []
+            yield [row]
+        else:
+            block.append(row)
+    if block:
+        yield block
+
+
+def _mark(text: str, other: str) -> Content:
+    """Return a line in which the part that differs from the other side is marked."""
+    if max(len(text), len(other)) > _MARKED:
+        return show_text(text)
+    start, most = 0, min(len(text), len(other))
+    while start < most and text[start] == other[start]:
+        start += 1
+    end = 0
+    while end < most - start and text[-1 - end] == other[-1 - end]:
+        end += 1
+    while start and _is_word(text, start) and _is_word(other, start):
+        start -= 1
+    while end and _is_word(text, len(text) - end) and _is_word(other, len(other) - end):
+        end -= 1
+    if (start + end) * _ALIKE < max(len(text), len(other)):
+        return show_text(text)
+    middle = text[start : len(text) - end]
+    marked = E("mark", show_text(middle)) if middle else None
+    return [show_text(text[:start]), marked, show_text(text[len(text) - end :])]
+
+
+def _is_word(text: str, at: int) -> bool:
+    """Return whether a place is within a word."""
+    return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
 
 
 def _timeline(story: Story) -> Element:
@@ -287,14 +408,15 @@ def _cost(story: Story) -> Element:
     table = E(
         "table",
         E("thead", E("tr", E("th", "Model", scope="col"),
-                     (E("th", name, scope="col", class_="n")
-                      for name in ("Answers", "Tokens in", "From caches", "Out", "Dollars")))),
-        E("tbody", (E("tr", E("td", show_text(model)), (E("td", f"{amount:,}", class_="n") for amount in sums[:4]),
-                      E("td", as_dollars(sums[4]) if sums[4] else "?", class_="n"))
+                     (E("th", name, scope="col", class_="n") for name in _AMOUNTS))),
+        E("tbody", (E("tr", E("td", show_text(model)),
+                      (E("td", f"{amount:,}", class_="n", data_n=name.lower())
+                       for amount, name in zip(sums, _AMOUNTS[:4], strict=False)),
+                      E("td", f"${as_dollars(sums[4])}" if sums[4] else "?", class_="n"))
                     for model, sums in models.items())),
-        class_="rows",
+        class_="rows stack",
     )  # fmt: skip
-    return section("cost", "Cost", E("div", figures, class_="columns"), _scroll(table, "Cost by model"))
+    return section("cost", "Cost", E("div", figures, class_="columns"), table)
 
 
 def _rise(name: str, whole: str, points: Sequence[tuple[float, int]], began: float, ended: float) -> Element:
@@ -305,10 +427,6 @@ def _rise(name: str, whole: str, points: Sequence[tuple[float, int]], began: flo
         E("div", charts.list_times(began, ended), class_="axis", aria_hidden="true"),
         class_="chart",
     )
-
-
-def _scroll(content: Element, label: str) -> Element:
-    return E("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
 def _network(story: Story) -> Element:
@@ -331,17 +449,16 @@ def _hosts(title: str, hosts: Sequence[HostTraffic], *, amounts: bool) -> Elemen
             else E("td", class_="bar") for name in names)  # fmt: skip
     more = E("p", f"and {len(hosts) - _LISTED:,} more", class_="cut") if len(hosts) > _LISTED else None
     rows = (_host(host, most, amounts=amounts) for host in hosts[:_LISTED])
-    table = E("table", E("caption", title), E("thead", E("tr", head)), E("tbody", rows), class_="rows")
-    return E("div", _scroll(table, title), more)
+    table = E("table", E("caption", title), E("thead", E("tr", head)), E("tbody", rows), class_="rows hosts stack")
+    return E("div", table, more)
 
 
 def _host(host: HostTraffic, most: int, *, amounts: bool) -> Element:
-    cells: list[Content] = [E("td", E("span", show_text(host.place), class_="path"),
-                              E("span", " with ", show_text(", ".join(host.secrets)), class_="note")
-                              if host.secrets else None),
-                            E("td", f"{host.count:,}", class_="n")]  # fmt: skip
+    secrets = E("span", " with ", show_text(", ".join(host.secrets)), class_="note") if host.secrets else None
+    cells = [E("td", show_path(host.place), secrets), E("td", f"{host.count:,}", class_="n", data_n="times")]
     if amounts:
-        cells += [E("td", human(host.up), class_="n"), E("td", human(host.down), class_="n"),
+        cells += [E("td", human(host.up), class_="n", data_n="sent"),
+                  E("td", human(host.down), class_="n", data_n="received"),
                   E("td", charts.draw_bar(host.up + host.down, most), class_="bar")]  # fmt: skip
     else:
         cells.append(E("td", show_text(host.rule)))
@@ -360,8 +477,8 @@ def _entered(story: Story) -> Element:
         withheld.append(E("li", f"and {story.withheld_count - len(story.withheld):,} more", class_="note"))
     outside = [E("li", E("code", show_text(name)), " ", E("span", "only for ", show_text(hosts), class_="note"))
                for name, hosts in story.secrets[:_LISTED]]  # fmt: skip
-    columns = (("Entered", entered), ("Withheld", withheld), ("Stayed outside", outside))
-    return section("secrets", "What entered, and what did not", E("div", (
+    columns = (("Entered", entered), ("Withheld", withheld), ("Kept outside", outside))
+    return section("secrets", "Variables and secrets", E("div", (
         E("div", E("p", title, class_="label"), E("ul", rows, class_="list")) for title, rows in columns if rows
     ), class_="columns"), remark="names, never values")  # fmt: skip
 

@@ -36,12 +36,12 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         raise ClaudeboxError("`claudebox tasks` needs `--results DIR`", hint="each task gets a directory there")
     page = _page_of(flags)
     if not flags.words:
-        return _show(flags.one("results").value, page)
+        return _show(flags.one("results").value, page, environ)
     results = os.path.abspath(flags.one("results").value)
     paths = _find_files(flags.words)
     tasks = _read_tasks(paths)
     status = _parallel(tasks, results, _fitting(_read_jobs(flags), _free_memory()), environ)
-    _show(results, page)
+    _show(results, page, environ)
     return status
 
 
@@ -160,7 +160,7 @@ def _is_final(directory: str) -> bool:
     return bool(found) and found.get("retry") is False
 
 
-def _show(results: str, page: str = "") -> int:
+def _show(results: str, page: str, environ: dict[str, str]) -> int:
     try:
         names = sorted(name for name in os.listdir(results) if os.path.isdir(f"{results}/{name}"))
     except OSError as error:
@@ -172,14 +172,18 @@ def _show(results: str, page: str = "") -> int:
     ]
     console.write(_table(rows), descriptor=1)
     if page:
-        _write_page(rows, results, page)
+        _write_page(rows, results, page, environ)
     return DONE if all(row.get("exit") == DONE for _, row in rows) else FAILED
 
 
-def _write_page(rows: list[tuple[str, dict[str, Any]]], results: str, page: str) -> None:
+def _write_page(rows: list[tuple[str, dict[str, Any]]], results: str, page: str, environ: dict[str, str]) -> None:
+    from claudebox.many.tasks.run import list_secrets
     from claudebox.review.batch_page import list_rows, render_batch
+    from claudebox.review.search import require_clean
 
-    content = render_batch(list_rows(rows, results, page), os.path.basename(os.path.abspath(results)))
+    shown = list_rows(rows, results, page)
+    content = render_batch(shown, os.path.basename(os.path.abspath(results)))
+    require_clean(shown, content, list_secrets(environ))
     with Closing(os.open(os.path.dirname(page), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
         replace_file(directory, os.path.basename(page), content)
     console.note(f"page: {page}")

@@ -217,13 +217,15 @@ class _Runner:
 
 def _add_page(result: TaskResult, target: str, environ: dict[str, str]) -> None:
     """Add a page to look at what the task did, unless a secret of the host would stand in it."""
+    from claudebox.review.gather import PAGE, gather_task
     from claudebox.review.search import require_clean
-    from claudebox.review.task import PAGE, render_task, sum_changes
+    from claudebox.review.session_page import render_session
 
     try:
-        story, page = render_task(asdict(result), target)
-        result.changed = sum_changes(story)
-        require_clean(story, page, _secrets(environ))
+        story = gather_task(asdict(result), target)
+        page = render_session(story)
+        result.changed = story.changed
+        require_clean(story, page, list_secrets(environ))
         with open(f"{target}/{PAGE}", "wb") as file:
             file.write(page)
     except Exception as error:  # noqa: BLE001 - a result without its page is a result
@@ -234,7 +236,7 @@ def _withhold_secrets(result: TaskResult, target: str, environ: dict[str, str]) 
     """Remove files with secrets of the host from the result, and all that could not be searched."""
     paths = [f"{target}/{name}" for name in sorted(os.listdir(target))]
     try:
-        forms = find_forms(_secrets(environ))
+        forms = find_forms(list_secrets(environ))
         for name in ("said", "why"):  # the agent controls both
             text = getattr(result, name).encode("utf-8", "surrogateescape")
             if any(form in text for form, _, _ in forms):
@@ -252,7 +254,8 @@ def _withhold_secrets(result: TaskResult, target: str, environ: dict[str, str]) 
         _judge(result, FAILED, "part of the result was withheld")
 
 
-def _secrets(environ: dict[str, str]) -> Iterator[tuple[str, str]]:
+def list_secrets(environ: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield names and values of the secrets of the host that no result may hold."""
     yield from ((name, value) for name, value in environ.items() if looks_secret(name, value))
     home = machine.current_home(environ)
     for agent in kinds.find_kinds():
