@@ -210,7 +210,7 @@ class _PatchReader:
                 old, _, new = rest.partition(" ")[0].partition("..")
                 change.blobs = (old, new)
             elif row.startswith(("Binary files ", "GIT binary patch")):
-                change.note, change.sizes = "binary", (-1, -1)
+                change.sizes = -1, -1
         return change
 
     def _read_hunk(self, change: FileChange, row: str) -> None:

@@ -327,7 +327,7 @@ def _compare(
 ) -> None:
     if before is None or after is None or b"\0" in before or b"\0" in after:
         change.sizes = _size(known.before), _size(known.after)
-        change.note = "binary" if before is not None and after is not None else "too large, or not kept"
+        change.note = "" if before is not None and after is not None else "too large, or not kept"
         change.before = allowance.take_picture(read_picture(before or b""))
         change.after = allowance.take_picture(read_picture(after or b""))
         return

@@ -290,8 +290,8 @@ def _say_sizes(change: FileChange) -> str:
     """Return how large a binary file was and is; captions of pictures say that of each."""
     sizes = [human(size) for size in change.sizes or () if size >= 0]
     if change.before or change.after:
-        return "" if change.note == "binary" else change.note
-    return ", ".join(filter(None, (change.note, " \u2192 ".join(sizes))))
+        return change.note
+    return ", ".join(filter(None, (change.note or "binary", " \u2192 ".join(sizes))))
 
 
 def _pictures(change: FileChange) -> Element:
