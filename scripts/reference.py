@@ -104,7 +104,7 @@ def _cell(text: str) -> str:
 def _in_file(row: Setting, limit: str | None = None) -> str:
     where = {"user": " Not in a project file.", "profile": " Only in a profile."}.get(row.in_files, "")
     where = where if limit is None else limit
-    fields = "".join(f" {field.name}: {field.help}." for field in row.fields)
+    fields = "".join(f" `{field.name}`: {field.help}." for field in row.fields)
     return row.described + fields + where
 
 
