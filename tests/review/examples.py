@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-import struct
 import time
-import zlib
 from typing import TYPE_CHECKING, Any
+
+from tests.support.png import write_png
 
 from claudebox.review.diffs import FileChange, compare_texts
 from claudebox.review.pictures import read_picture
@@ -53,13 +53,7 @@ def test_a_wrong_password_is_refused():
 
 def draw_png(width: int, height: int, colour: Callable[[int, int], tuple[int, int, int]]) -> bytes:
     """Return a picture as PNG."""
-    rows = b"".join(b"\0" + b"".join(bytes(colour(x, y)) for x in range(width)) for y in range(height))
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return write_png(width, b"".join(bytes(colour(x, y)) for y in range(height) for x in range(width)))
 
 
 def change(path: str, before: str, after: str, how: str = "changed", why: str = "") -> FileChange:

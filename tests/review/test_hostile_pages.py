@@ -13,7 +13,6 @@ import textwrap
 import threading
 import time
 import urllib.parse
-import zlib
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.review import examples
 from tests.support.browser import Browser
+from tests.support.png import chunk, write_png
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.review import diffs, records
@@ -392,10 +392,6 @@ JPEG_SIZE = b"\xff\xc0\0\x11\x08\0\2\0\3\1\1\x11\0\0\0\0\0\0\0"  # 3 x 2
 HUGE_SIZE = JPEG_SIZE.replace(b"\0\2\0\3", b"\xff\xff\xff\xff")
 
 
-def chunk(kind: bytes, content: bytes) -> bytes:
-    return len(content).to_bytes(4, "big") + kind + content + zlib.crc32(kind + content).to_bytes(4, "big")
-
-
 def test_a_picture_is_reduced_to_one_still():
     # proves REVIEW-01
     animated = PNG[:33] + chunk(b"acTL", b"\0\0\0\2\0\0\0\0") + chunk(b"iTXt", SVG) + PNG[33:] + SVG
@@ -521,10 +517,8 @@ def test_a_value_is_found_in_every_form(lines):
 
 def test_a_value_is_found_in_a_picture_and_in_a_batch(tmp_path):
     # proves REVIEW-01
-    pixels = b"\0" + VALUE.encode() + b"\0" * (-len(VALUE) % 3)  # stored, not compressed
-    width = (len(pixels) - 1) // 3
-    head = chunk(b"IHDR", width.to_bytes(4, "big") + b"\0\0\0\1\x08\2\0\0\0")
-    picture = read_picture(PNG[:8] + head + chunk(b"IDAT", zlib.compress(pixels, 0)) + chunk(b"IEND", b""))
+    pixels = VALUE.encode() + b"\0" * (-len(VALUE) % 3)
+    picture = read_picture(write_png(len(pixels) // 3, pixels, level=0))  # stored, not compressed
     assert picture is not None
     story = records.Story("x", "x", files=[FileChange("a.png", "new", after=picture)])
     with pytest.raises(ClaudeboxError, match=r"from `a\.png`"):
