@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import time
+import tomllib
 from hashlib import sha256
 
 import pytest
@@ -17,6 +18,7 @@ from claudebox.settings import document as settings_document
 from claudebox.settings import files as settings_files
 from claudebox.settings import layers as settings_layers
 from claudebox.settings.layers import SettingValue
+from claudebox.settings.table import SETTINGS
 
 
 class Person:
@@ -156,26 +158,26 @@ mode = "rw"
     ("text", "message"),
     [
         ('netwrok = "full"', "config.toml:1: `netwrok` is not a setting; did you mean `network`?"),
-        ('network = "nnone"', 'config.toml:1: `network` is "nnone", and must be .*`none`; did you mean `none`?'),
-        ("\nnetwork = 3", "config.toml:2: `network` is a number, and must be `full`"),
-        ("network = []", "`network` is an array"),
-        ('yes = "true"', "`yes` is a string, and must be true or false"),
-        ('extra_env_passthrough = "A"', "`extra_env_passthrough` is a string, and must be an array of strings"),
-        ("extra_env_passthrough = [1]", "`extra_env_passthrough` has an element that is a number"),
+        ('network = "nnone"', "config.toml:1: `network` must be .*`none`, not `nnone`.* `none`"),
+        ("\nnetwork = 3", "config.toml:2: `network` must be `full`"),
+        ("network = []", "`network` must be `full`"),
+        ('yes = "true"', "`yes` must be true or false"),
+        ("extra_env_passthrough = true", "`extra_env_passthrough` must be a string or an array of strings"),
+        ("extra_env_passthrough = [true]", "`extra_env_passthrough`: each element must be a string"),
         (
             'extra_env_passthrough = [\n "A",\n "A B",\n]',
             r"config.toml:3: `extra_env_passthrough`: `A B` is not the name",
         ),
-        ('env = ["A"]', "`env` is an array, and must be a table of strings"),
-        ("[env]\nA = 1", "config.toml:2: `env.A` is a number, and must be a string"),
+        ('env = ["A"]', "`env` must be a table of strings: `.env.`, not an array"),
+        ("[env]\nA = 1", "config.toml:2: `env.A` must be a string"),
         ('[env]\nPATH = "/x"', "config.toml:2: `env`: `PATH` is made by claudebox"),
         ('[env]\n"A B" = "x"', "`A B` is not the name of a variable"),
         ('[[mounts]]\nmode = "ro"', "config.toml:1: `mounts` needs `host`"),
         ('[[mounts]]\nhost = "/a"\nmod = "rw"', "config.toml:3: `mounts` has no `mod`; did you mean `mode`?"),
-        ('[[mounts]]\nhost = "/a"\nmode = "w"', 'config.toml:3: `mounts.mode` is "w", and must be `ro` or `rw`'),
+        ('[[mounts]]\nhost = "/a"\nmode = "w"', "config.toml:3: `mounts.mode` must be `ro` or `rw`, not `w`"),
         ('[[mounts]]\nhost = "a"', "`mounts`: `a` is relative"),
         ('[[mounts]]\nhost = "/a"\nsandbox = "b"', "the destination `b` is not an absolute path"),
-        ('mounts = "x"', "`mounts` is a string, and must be an array of tables"),
+        ('mounts = "x"', "`mounts` must be an array of tables"),
         ('mount_ro = ["/a"]', r"`mount_ro` is a flag for the command line; write `\[\[mounts\]\]` here"),
         ("dry_run = true", "`dry_run` is a flag for the command line"),
         ('toolchain = ["rust"]', "`toolchain` is called `toolchains` here"),
@@ -185,14 +187,14 @@ mode = "rw"
         ('allow = ["/etc"]', "`allow`: `/etc` is not protected"),
         ('state = ["../x"]', "`state`: `../x` is not a name in the home"),
         ('state = [".claude/x"]', "`state`: `.claude/x` is claudebox's own"),
-        ("command = []", "`command` is an array"),
+        ("command = []", "`command` must be .*program"),
         ('[git_credential]\nhost = "h"\ntoken = "ghp_x"', "the token does not come from `env:NAME`"),
         ('[git_credential]\nhost = "h;x"\ntoken = "env:A"', "`h;x` is not the name of a host"),
-        ("[git_credential]\nhost = 1", "`git_credential.host` is a number"),
+        ("[git_credential]\nhost = 1", "`git_credential.host` must be a string"),
         ("network", "config.toml:1: expected '=' after a key"),
         ("a = 1\na = 2", "config.toml:2: cannot overwrite a value"),
         ("description = 2020-01-01", "`description` belongs into a profile"),
-        ("yes = 2020-01-01", "`yes` is a date or time"),
+        ("yes = 2020-01-01", "`yes` must be true or false, not a date"),
     ],
 )
 def test_an_error_names_the_file_the_key_the_line_and_what_would_be_right(person, text, message):
@@ -202,6 +204,33 @@ def test_an_error_names_the_file_the_key_the_line_and_what_would_be_right(person
     found = person.refusal()[0]
     assert found.startswith("~/.claudebox/config.toml")
     assert re.search(message, found), found
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in SETTINGS if row.in_files in ("user", "project")], ids=lambda row: row.key
+)
+def test_a_value_without_quotes_is_answered_with_the_line_that_would_be_right(person, row):
+    # proves CLI-01
+    person.defaults(f"# settings\n{row.file_key} = word\n")
+
+    found = person.refusal()[0]
+
+    assert found.startswith("~/.claudebox/config.toml:2: ")
+    if row.shape in ("switch", "choice", "text", "list"):
+        right = found.rpartition(": write ")[2].split("`")[1]
+        wanted = {"switch": True, "list": "word"}.get(row.shape, "word")
+        assert tomllib.loads(right) == {row.file_key: wanted}
+
+
+@pytest.mark.parametrize(("text", "key", "values"), [
+    ("pids = 99", "pids", ["99"]), ("budget = 0.5", "budget", ["0.5"]), ("publish = 3000", "publish", ["3000"]),
+    ("publish = [3000, '80:81']", "publish", ["3000", "80:81"]), ("allow_domains = 'pypi'", "allow_domain", ["pypi"]),
+])  # fmt: skip
+def test_a_number_needs_no_quotes_and_a_list_of_one_no_brackets(person, text, key, values):
+    # proves CLI-01
+    person.defaults(text)
+
+    assert [given.value for given in person.read().all(key)] == values
 
 
 def test_several_errors_are_reported_together(person):
@@ -272,7 +301,7 @@ def test_a_profile_that_is_there_twice_is_refused(person):
         ("{", "profiles/x.json:1: expecting property name"),
         ('{"yes": true,\n "yes": false}', "the key 'yes' is there twice"),
         ('{"a": ' + "[" * 60_000, "nested too deeply"),
-        ('{"yes": NaN}', "`yes` is a number"),
+        ('{"yes": NaN}', "`yes` must be true or false"),
     ],
 )
 def test_json_is_held_to_the_same_rules(person, text, message):

@@ -40,15 +40,15 @@ hosts = ["unused.example"]
 @pytest.mark.parametrize(("text", "said"), [
     ('allow_domains = ["https://a.example/x"]', "config.toml:1: `allow_domains`: `https://a.example/x` is not"),
     ('allow_domains = ["10.0.0.1"]', "`10.0.0.1` is not a domain name"),
-    ('allow_domains = "a.example"', "`allow_domains` is a string, and must be an array of strings"),
-    ('[domains]\nwork = ["a.example"]', "`domains` is a table, and must be tables with names of your own"),
+    ("allow_domains = true", "`allow_domains` must be a string or an array of strings"),
+    ('[domains]\nwork = ["a.example"]', "`domains` must be tables with names of your own: `[domains.work]`"),
     ("[domains.work]\n", "`domains.work` needs `hosts`, an array of strings"),
     ("[domains.work]\nhosts = []", "`domains.work` needs `hosts`"),
     ('[domains.work]\nhost = ["a.example"]', "`domains.work` has no `host`; there is `hosts`"),
     ('[domains.work]\nhosts = ["*"]', "`*` is not a domain name"),
     ('[domains.work]\nhosts = ["github"]', "`github` is not a domain name"),
     ('[domains."a.b"]\nhosts = ["a.example"]', "`a.b` cannot be the name of a group"),
-    ("[domains.work]\nhosts = [1]", "has an element that is a number"),
+    ("[domains.work]\nhosts = [1]", "each element must be a string"),
 ])  # fmt: skip
 def test_a_mistake_is_told_with_its_place(tmp_path, text, said):
     with pytest.raises(ClaudeboxError) as caught:

@@ -91,11 +91,11 @@ def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
     merged = settings_layers.merge(settings_layers.parse_arguments([]), {}, layers(home, text))
     assert merged.one("weather").origin == "~/.claudebox/config.toml:1"
     assert merged.one("garden").fields == {"plant": "rose", "size": ""}
-    with pytest.raises(ClaudeboxError, match='`weather` is "rian", and must be `sun` or `rain`; did you mean `rain`'):
+    with pytest.raises(ClaudeboxError, match="`weather` must be `sun` or `rain`, not `rian`; did you mean `rain`"):
         layers(home, 'weather = "rian"')
     with pytest.raises(ClaudeboxError, match="did you mean `weather`"):
         layers(home, 'waether = "rain"')
-    with pytest.raises(ClaudeboxError, match=r"config\.toml:2: `nice` is a number from 0 to 19, not `20`"):
+    with pytest.raises(ClaudeboxError, match=r"config\.toml:2: `nice` must be a number from 0 to 19, not `20`"):
         layers(home, 'yes = true\nnice = "20"')
     # policy
     wanted: Any = policy.decide_policy(
@@ -104,7 +104,7 @@ def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
         workdir="/w",
     )
     assert (wanted.nice, [request.name for request in wanted.birds]) == (7, ["owl"])
-    with pytest.raises(ClaudeboxError, match="`--nice` is a number from 0 to 19, not `x`"):
+    with pytest.raises(ClaudeboxError, match="`--nice` must be a number from 0 to 19, not `x`"):
         policy.decide_policy(settings_layers.read_settings(["--nice", "x"], {}), home="/h", workdir="/w")
     # help, man page, completions
     assert "--weather SKY" in "\n".join(helping.flags_text())

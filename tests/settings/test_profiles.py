@@ -10,6 +10,8 @@ import pytest
 from tests.commands.conftest import tree
 from tests.conftest import REPOSITORY
 
+from claudebox.settings.verbs import VERBS
+
 
 def config(box, text, *, name="config.toml"):
     """Write a file of the user's settings."""
@@ -263,10 +265,19 @@ def test_files_cost_a_launch_little():
 
 
 def test_a_broken_file_stops_launches_only(user_box):
+    # proves CLI-01
     config(user_box, "network = 3\n")
+    user_box.write(f"{user_box.project}/.claudebox.toml", 'network = "inet"\n')
+    operands = {"show": ("/etc/hostname",), "trust": ("approve",), "profiles": ("strict",)}
+    for verb in VERBS:
+        words = operands.get(verb.word, ("x",) * sum(word[0] != "[" for word in verb.operands.split()))
+        result = user_box.claudebox(verb.word, *words)
+        said = f"{verb.word}: {result.stderr}"
+        errors = [line for line in result.stderr.splitlines() if line.startswith("error:")]
+        stopped = any("config.toml:1" in line for line in errors)
+        assert stopped == (verb.launches or verb.strict), said
+        if verb.word in ("changes", "log", "denied", "cost", "sessions", "sync", "show", "trust"):
+            assert "warning: ~/.claudebox/config.toml:1:" in result.stderr, said
+        assert "Traceback" not in result.stderr
     launch = user_box.claudebox("-y", "--exec", "--", "true")
     assert (launch.returncode, "config.toml:1" in launch.stderr) == (125, True)
-    for verb in ("sessions", "log", "cost", "projects"):
-        result = user_box.claudebox(verb)
-        assert result.returncode == 0, result.stderr
-    assert "config.toml:1" in user_box.claudebox("sessions").stderr

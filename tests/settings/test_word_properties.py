@@ -6,10 +6,13 @@ from tests.support import hosts
 from tests.support.strategies import FLAGS, environs, foreign_words, own_words, strings
 
 from claudebox.base.errors import ClaudeboxError
+from claudebox.commands import complete
 from claudebox.plan import compose
 from claudebox.plan.records import Plan
 from claudebox.settings import layers, parsers, policy
 from claudebox.settings.layers import Settings
+from claudebox.settings.table import SETTINGS
+from claudebox.settings.verbs import VERBS
 
 
 @given(
@@ -41,6 +44,13 @@ def test_everything_that_was_given_is_kept_with_its_origin(groups):
             assert (read.one(key).value, read.one(key).origin) == values[-1]
 
 
+FILE_KEYS = {row.key for row in SETTINGS if row.in_files != "none"}  # by `--set`
+
+
+def verb_flags(verb):
+    return [flag for row in verb.flags for flag in row.flags]
+
+
 def attempt(action):
     """Return what came of it; any other exception is a traceback, and a failure."""
     try:
@@ -59,6 +69,40 @@ def test_any_arguments_are_understood_or_refused(argv, environ):
     outcome = attempt(lambda: layers.read_settings(argv, environ))
 
     assert isinstance(outcome, Settings) or (outcome.status == 125 and outcome.message)
+
+
+verb_words = st.lists(
+    st.one_of(
+        strings, st.sampled_from(sorted(FLAGS)), st.sampled_from([flag for row in VERBS for flag in verb_flags(row)]),
+        st.sampled_from(["--", "--set", "--json=1", "a", "2026", "\udcff", "-", "claude"]),
+    ),
+    max_size=6,
+)  # fmt: skip
+
+
+@given(st.sampled_from(VERBS), verb_words, verb_words)
+def test_any_words_around_a_verb_are_understood_or_refused(verb, before, after):
+    # proves CLI-01, SAND-14
+    outcome = attempt(lambda: layers.parse_arguments([*before, verb.word, *after]))
+
+    assert isinstance(outcome, Settings) or (outcome.status == 125 and outcome.message)
+    if not before and isinstance(outcome, Settings):
+        assert outcome.verb == verb.word
+        assert {*outcome.given} <= {
+            "help",
+            verb.word,
+            "set_env",
+            *FILE_KEYS,
+            *(row.key for row in verb.rows(FLAGS).values()),
+        }
+
+
+@given(verb_words)
+def test_completion_of_any_words_prints_whole_lines(words):
+    # proves CLI-01
+    for line in complete.list_candidates(words, {"HOME": "/nonexistent"}):
+        assert line.count("\t") == 1
+        assert line.isprintable() or line.replace("\t", "").isprintable()
 
 
 @given(arguments, environs, strings)

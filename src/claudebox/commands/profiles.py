@@ -12,8 +12,8 @@ from claudebox.base.errors import DECLINED, ClaudeboxError
 from claudebox.base.files import OPEN_DIRECTORY, Closing, read_small, replace_file
 from claudebox.base.state import open_state
 from claudebox.host import machine
+from claudebox.settings import document, layers, trust
 from claudebox.settings import files as settings_files
-from claudebox.settings import layers, trust
 from claudebox.settings.layers import Settings
 from claudebox.settings.table import SETTINGS
 
@@ -60,8 +60,6 @@ def add_setting(home: str, key: str, value: str) -> None:
     else:
         rows.insert(0, line)
     after = "\n".join(rows).encode()
-    from claudebox.settings import document
-
     document.read_document(settings_files.Source(path, path, "user", after))  # or it would stop every launch
     with Closing(os.open(f"{home}/.claudebox", OPEN_DIRECTORY)) as directory:
         replace_file(directory, "config.toml", after)
@@ -87,33 +85,9 @@ def _block(row: Setting, chosen: str | None = None) -> Iterator[str]:
         text = f"{field.name}: {field.help}."
         yield from textwrap.wrap(text, 100, initial_indent="#   ", subsequent_indent="#     ")
     if chosen is None:
-        yield from (f"#{line}" for line in example(row))
+        yield from (f"#{line}" for line in document.example(row))
     else:
         yield f"{row.file_key} = {chosen}"
-
-
-def example(row: Setting) -> Iterator[str]:
-    """Yield the lines of a file that set it."""
-    match row.shape:
-        case "switch":
-            yield f"{row.file_key} = false"
-        case "choice":
-            yield f'{row.file_key} = "{row.default}"'
-        case "text":
-            yield f'{row.file_key} = "{row.example or row.default}"'
-        case "list":
-            yield f'{row.file_key} = "{row.alone[0]}"' if row.alone else f"{row.file_key} = []"
-        case "words":
-            yield f'{row.file_key} = ["program", "word"]'
-        case "table":
-            yield f"[{row.file_key}]"
-            yield 'NAME = "value"'
-        case _:
-            yield {"rows": "[[{}]]", "groups": "[{}.work]"}.get(row.shape, "[{}]").format(row.file_key)
-            for field in row.fields:
-                if value := field.example or field.default:
-                    words = ", ".join(f'"{word}"' for word in value.split("\n"))
-                    yield f"{field.name} = [{words}]" if field.many else f"{field.name} = {words}"
 
 
 # The JSON Schema of files of settings, for editors.
@@ -125,7 +99,7 @@ _TEXTS = {"type": "array", "items": _TEXT}
 
 def schema_text() -> str:
     """Return the schema, without a line end."""
-    document = {
+    schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Settings of claudebox",
         "description": "~/.claudebox/config.toml, ~/.claudebox/profiles/*.toml and .json, .claudebox.toml of a project",
@@ -133,7 +107,7 @@ def schema_text() -> str:
         "additionalProperties": False,
         "properties": {row.file_key: _property(row) for row in SETTINGS if row.in_files != "none"},
     }
-    return json.dumps(document, indent=2)
+    return json.dumps(schema, indent=2)
 
 
 def _property(row: Setting) -> dict[str, Any]:
@@ -141,8 +115,8 @@ def _property(row: Setting) -> dict[str, Any]:
     shapes: dict[str, dict[str, Any]] = {
         "switch": {"type": "boolean", "default": False},
         "choice": {"enum": list(row.choices), "default": row.default},
-        "text": _TEXT,
-        "list": {"anyOf": [{"enum": list(row.alone)}, _TEXTS]} if row.alone else _TEXTS,
+        "text": {"anyOf": [_TEXT, {"type": "number"}]},
+        "list": {"anyOf": [_TEXT, {"type": "number"}, {"type": "array", "items": {"type": ["string", "number"]}}]},
         "words": {**_TEXTS, "minItems": 1},
         "table": {"type": "object", "additionalProperties": {"type": "string"}},
         "record": _object(row.fields),
@@ -277,7 +251,11 @@ def _approve(home: str, environ: dict[str, str]) -> int:
     request = settings_files.read_request(reader, os.getcwd())
     if request is None:
         raise ClaudeboxError(f"there is no {settings_files.PROJECT_FILE} in this directory")
-    own = settings_files.layers(none, environ, reader)
+    try:
+        own = settings_files.layers(none, environ, reader)
+    except ClaudeboxError as error:  # what is wider than the defaults is wider than these
+        console.warn(f"{error.message}; going on without your settings")
+        own = ()
     before, after = layers.merge(none, environ, own), layers.merge(none, environ, (*own, request.layer))
     wide = trust.find_widening(before, after)
     console.write(trust.explain(request, before, after))

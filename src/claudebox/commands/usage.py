@@ -144,12 +144,11 @@ def _with_default(row: Setting) -> str:
 
 def _explain_setting(key: str) -> Iterator[str]:
     """Yield everything about one setting."""
-    from claudebox.commands.profiles import example
     from claudebox.settings import document
 
     row = document.find_row(key)
     if row is None:
-        raise document.unknown_key(key)
+        raise document.unknown_key(key, "claudebox help settings")
     yield f"{_with_default(row)}  ({', '.join(row.choices) or document.WANTED[row.shape]})"
     yield ""
     yield from _paragraph(row.described)
@@ -157,7 +156,7 @@ def _explain_setting(key: str) -> Iterator[str]:
         yield from _columns(field.name, field.help + (f" (default: {field.default})" if field.default else ""))
     yield ""
     yield "  Example:"
-    yield from (f"    {line}" for line in example(row))
+    yield from (f"    {line}" for line in document.example(row))
     yield ""
     if row.flags:
         yield from _columns("flag", _label(row))

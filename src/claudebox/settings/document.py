@@ -19,7 +19,7 @@ from claudebox.tables.environment import LOADERS, MADE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from claudebox.settings.files import Source
     from claudebox.settings.records import Field, Setting
@@ -37,8 +37,8 @@ _TYPES = {
 }  # fmt: skip
 WANTED = {
     "switch": "true or false",
-    "text": "a string",
-    "list": "an array of strings",
+    "text": "a string or a number",
+    "list": "a string or an array of strings",
     "words": "an array of strings",
     "table": "a table of strings",
     "record": "a table",
@@ -70,10 +70,45 @@ def find_row(key: str) -> Setting | None:
     return rows.get(key) or next((row for row in rows.values() if row.key == key), None)
 
 
-def unknown_key(key: str) -> ClaudeboxError:
-    near = difflib.get_close_matches(key, [row.file_key for row in SETTINGS if row.in_files != "none"], 1)
-    also = f"did you mean `{near[0]}`? " if near else ""
-    return ClaudeboxError(f"`{key}` is not a setting", hint=f"{also}`claudebox help settings` lists them")
+def unknown_key(key: str, origin: str) -> ClaudeboxError:
+    """Return the error for a key that no setting has."""
+    check = _check_text(origin)
+    check.take(key, "")
+    return ClaudeboxError(check.errors[0], hint="`claudebox help settings` lists the keys")
+
+
+def _check_text(origin: str) -> _Check:
+    from claudebox.settings.files import Source
+
+    return _Check(Source("", origin, "user", b""), Lines("", is_json=False))
+
+
+def _explained(row: Setting) -> str:
+    return f"`claudebox help settings {row.file_key}` explains it"
+
+
+def example(row: Setting) -> Iterator[str]:
+    """Yield the lines of a file that set it."""
+    match row.shape:
+        case "switch":
+            yield f"{row.file_key} = false"
+        case "choice":
+            yield f'{row.file_key} = "{row.default}"'
+        case "text":
+            yield f'{row.file_key} = "{row.example or row.default}"'
+        case "list":
+            yield f'{row.file_key} = "{row.alone[0]}"' if row.alone else f"{row.file_key} = []"
+        case "words":
+            yield f'{row.file_key} = ["program", "word"]'
+        case "table":
+            yield f"[{row.file_key}]"
+            yield 'NAME = "value"'
+        case _:
+            yield {"rows": "[[{}]]", "groups": "[{}.work]"}.get(row.shape, "[{}]").format(row.file_key)
+            for field in row.fields:
+                if value := field.example or field.default:
+                    words = ", ".join(f'"{word}"' for word in value.split("\n"))
+                    yield f"{field.name} = [{words}]" if field.many else f"{field.name} = {words}"
 
 
 def read_assignment(text: str, origin: str) -> tuple[Setting, list[SettingValue]]:
@@ -81,21 +116,17 @@ def read_assignment(text: str, origin: str) -> tuple[Setting, list[SettingValue]
     name, assigned, value = text.partition("=")
     name, value = name.strip(), value.strip()
     key, _, part = name.partition(".")
-    if not assigned or not key:
-        raise ClaudeboxError(
-            f"`{origin}` needs KEY=VALUE, not `{text}`", hint="`claudebox help settings` lists the keys"
-        )
-    rows = {row.file_key: row for row in SETTINGS if row.in_files != "none"}
-    row = rows.get(key) or next((row for row in rows.values() if row.key == key), None)
-    from claudebox.settings.files import Source
-
-    check = _Check(Source("", origin, "user", b""), Lines("", is_json=False))
-    read: Any = _read_value(row, value, origin) if row is not None else value
-    check.take(row.file_key if row is not None else key, {part: read} if part else read)
-    if row is None or check.errors:
-        raise ClaudeboxError(
-            check.errors[0], hint="`claudebox help settings` lists the keys", more=tuple(check.errors[1:])
-        )
+    row = find_row(key)
+    if row is None and key and assigned:
+        raise unknown_key(key, origin)
+    if row is None or not assigned:
+        hint = _explained(row) if row else "`claudebox help settings` lists the keys"
+        raise ClaudeboxError(f"{origin} needs KEY=VALUE, not `{text}`", hint=hint)
+    check = _check_text(origin)
+    read: Any = _read_value(row, value, origin)
+    check.take(row.file_key, {part: read} if part else read)
+    if check.errors:
+        raise ClaudeboxError(check.errors[0], hint=_explained(row), more=tuple(check.errors[1:]))
     return row, [
         SettingValue(value, f"{origin} {row.file_key}", fields) for value, _, fields in check.rows.get(row.key, [])
     ]
@@ -111,7 +142,7 @@ def _read_value(row: Setting, text: str, origin: str) -> Any:
         except (ValueError, RecursionError) as error:
             if row.shape in ("list", "text"):
                 return [text] if row.shape == "list" else text
-            raise ClaudeboxError(f"`{origin} {row.file_key}`: {_problem(ValueError(str(error)))}") from None
+            raise ClaudeboxError(f"`{origin} {row.file_key}`: {_problem(error)}") from None
     if row.shape == "words":
         return text.split()
     return [text] if row.shape == "list" else text
@@ -138,7 +169,7 @@ def parse_source(source: Source) -> tuple[dict[str, Any], Lines]:
     except RecursionError:
         raise ClaudeboxError(f"{source.shown} is nested too deeply", hint="no setting needs that") from None
     except ValueError as error:
-        raise ClaudeboxError(f"{source.shown}{_position(error, text)}: {_problem(error)}") from None
+        raise ClaudeboxError(f"{source.shown}{_position(error, text)}: {_problem(error, text)}") from None
     if not isinstance(document, dict):
         raise ClaudeboxError(f"{source.shown} is {describe_kind(document)}, and settings are a table")
     return document, Lines(text, is_json=is_json)
@@ -162,14 +193,33 @@ def _position(error: ValueError, text: str) -> str:
     return f":{found[1]}" if found else ""
 
 
-def _problem(error: ValueError) -> str:
-    text = error.msg if isinstance(error, json.JSONDecodeError) else re.sub(r" \(at .*\)$", "", str(error))
-    return text[:1].lower() + text[1:]
+def _problem(error: Exception, text: str = "") -> str:
+    """Return what a parser complains about, or what the line with an unquoted value must be."""
+    found = re.search(r"\(at line (\d+), ", str(error))
+    line = text.split("\n")[int(found[1]) - 1] if found and text else ""
+    given = re.fullmatch(r"\s*([\w-]+)\s*=\s*(.*?)\s*(?:#.*)?", line)
+    row = find_row(given[1]) if given else None
+    if given and row is not None and row.shape in ("switch", "choice", "text", "list"):
+        words = re.findall(r"[^\s\[\],'\"]+", console.shorten(given[2], _SHOWN)) or [row.default or "VALUE"]
+        several = row.shape == "list" and (len(words) > 1 or "[" in given[2])
+        right = json.dumps(words if several else " ".join(words), ensure_ascii=False)
+        right = "true` or `false" if row.shape == "switch" else right
+        return f"the value of `{row.file_key}` cannot be read: write `{row.file_key} = {right}`"
+    message = error.msg if isinstance(error, json.JSONDecodeError) else re.sub(r" \(at .*\)$", "", str(error))
+    return message[:1].lower() + message[1:]
+
+
+def _as_text(value: Any) -> Any:
+    """Return a number as the string that it could have been."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1 << 53
+    return str(value) if number else value
 
 
 def describe_kind(value: Any) -> str:
     """Return what kind of value this is."""
-    return "an empty string" if value == "" else _TYPES.get(type(value), "a date or time")
+    if value in ("", []):
+        return "empty"
+    return _TYPES.get(type(value), "a date or time")
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:
@@ -277,7 +327,9 @@ class _Check:
         return f"`{row.file_key}` cannot come from a project; set it in ~/.claudebox/config.toml"
 
     def _mistyped(self, row: Setting, value: Any, line: int, *, within: str = "") -> None:
-        self._wrong(line, f"`{row.file_key}`{within} is {describe_kind(value)}, and must be {WANTED[row.shape]}")
+        shown = "" if within or row.shape in ("switch", "text", "list") else f": `{next(example(row))}`"
+        wanted = WANTED["text"] if within else WANTED[row.shape]
+        self._wrong(line, f"`{row.file_key}`{within} must be {wanted}{shown}, not {describe_kind(value)}")
 
     def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
         """Add a value unless the parser of its setting refuses it."""
@@ -295,7 +347,7 @@ class _Check:
         if not isinstance(value, str):
             self._mistyped(row, value, line, within=within)
         elif not value or "\0" in value:
-            self._wrong(line, f"`{row.file_key}`{within} is empty, or has a NUL byte in it")
+            self._wrong(line, f"`{row.file_key}`{within} must not be empty or contain a NUL byte")
         else:
             return True
         return False
@@ -308,7 +360,7 @@ class _Check:
 
     def _take_choice(self, row: Setting, value: Any, line: int) -> None:
         if not isinstance(value, str):
-            self._wrong(line, f"`{row.file_key}` is {describe_kind(value)}, and must be {list_words(row.choices)}")
+            self._wrong(line, f"`{row.file_key}` must be {list_words(row.choices)}, not {describe_kind(value)}")
         elif value in row.choices:
             self._add(row, value, line)
         else:
@@ -316,21 +368,20 @@ class _Check:
             former = dict(row.former).get(value, "")
             more = f": {former}" if former else f"; did you mean `{near[0]}`?" if near else ""
             found = console.shorten(value, _SHOWN)
-            self._wrong(line, f'`{row.file_key}` is "{found}", and must be {list_words(row.choices)}{more}')
+            self._wrong(line, f"`{row.file_key}` must be {list_words(row.choices)}, not `{found}`{more}")
 
     def _take_text(self, row: Setting, value: Any, line: int) -> None:
+        value = _as_text(value)
         if self._is_text(row, value, line):
             self._add(row, value, line)
 
     def _take_list(self, row: Setting, value: Any, line: int) -> None:
-        if value in row.alone:
-            value = [value]
-        if not isinstance(value, list):
+        if isinstance(value, bool | dict):
             self._mistyped(row, value, line)
             return
-        for item in value:
+        for item in map(_as_text, value if isinstance(value, list) else [value]):
             where = self._lines.of_item(row.file_key, item)
-            if not self._is_text(row, item, where, " has an element that"):
+            if not self._is_text(row, item, where, ": each element"):
                 continue
             if row.key == "env" and self._role == "project" and item in LOADERS:
                 what = f"a project cannot ask for `{item}`, which changes what programs load"
@@ -341,7 +392,7 @@ class _Check:
     def _take_words(self, row: Setting, value: Any, line: int) -> None:
         if not isinstance(value, list) or not value:
             self._mistyped(row, value, line)
-        elif all(self._is_text(row, item, line, " has a word that") for item in value):
+        elif all(self._is_text(row, item, line, ": each word") for item in value):
             self._add(row, value[0], line, {str(index): word for index, word in enumerate(value)})
 
     def _take_table(self, row: Setting, value: Any, line: int) -> None:
@@ -351,7 +402,7 @@ class _Check:
         for name, item in value.items():
             where = self._lines.of(row.file_key, name) or line
             if not isinstance(item, str):
-                self._wrong(where, f"`{row.file_key}.{name}` is {describe_kind(item)}, and must be a string, in quotes")
+                self._wrong(where, f"`{row.file_key}.{name}` must be a string, in quotes, not {describe_kind(item)}")
             elif self._role == "project" and name not in MADE and _is_powerful(name):
                 what = "which changes what programs load or where they connect"
                 self._wrong(where, f"`{row.file_key}`: a project cannot set `{name}`, {what}")
@@ -386,7 +437,7 @@ class _Check:
                 self._wrong(where, f"`{row.file_key}.{group}` needs `{field.name}`, an array of strings")
                 continue
             for member in members:
-                if self._is_text(row, member, where, f".{group} has an element that"):
+                if self._is_text(row, member, where, f".{group}: each element"):
                     self._add(row, f"{group}={member}", where)
 
     def _take_fields(self, row: Setting, value: dict[str, Any], place: tuple[str | int, ...], line: int) -> None:
@@ -418,9 +469,9 @@ def _describe_wrong_field(field: Field, item: Any) -> str:
             return ""
         return "must be an array of strings" + ("" if field.spaced else " without spaces")
     if not isinstance(item, str) or "\0" in item or not item:
-        return f"is {describe_kind(item)}, and must be a string"
+        return f"must be a string, not {describe_kind(item)}"
     if field.choices and item not in field.choices:
-        return f'is "{console.shorten(item, _SHOWN)}", and must be {list_words(field.choices)}'
+        return f"must be {list_words(field.choices)}, not `{console.shorten(item, _SHOWN)}`"
     return ""
 
 

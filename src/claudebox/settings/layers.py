@@ -113,7 +113,7 @@ def parse_arguments(argv: Sequence[str], agent: AgentKind = Settings.agent) -> S
     given = {key: tuple(values) for key, values in read.given.items()}
     words, verb = tuple(read.words), read.verb
     if verb is None:
-        _check_actions(given)
+        _check_actions(given, words)
     elif "help" not in given:
         verb.check_words(tuple(row.value for row in given.get(verb.word, ())) if verb.launches else words)
     return Settings(given, words, verb.word if verb else "", tuple(argv), read.agent)
@@ -257,13 +257,13 @@ def _checked(row: Setting, given: SettingValue) -> SettingValue:
     if row.choices and given.value not in row.choices:
         former = dict(row.former).get(given.value, "")
         allowed = list_words(row.choices)
-        raise ClaudeboxError(f"`{given.origin}` is {allowed}, not `{given.value}`{former and f': {former}'}")
+        raise ClaudeboxError(f"`{given.origin}` must be {allowed}, not `{given.value}`{former and f': {former}'}")
     if "\0" in given.value or not given.value:
         raise ClaudeboxError(f"`{given.origin}` needs a value: `{given.origin} {row.metavar}`")
     return given
 
 
-def _check_actions(given: Mapping[str, tuple[SettingValue, ...]]) -> None:
+def _check_actions(given: Mapping[str, tuple[SettingValue, ...]], words: tuple[str, ...]) -> None:
     """Refuse flags of which each does something else, and flags without the one that they belong to."""
     actions = [row.flags[-1] for row in SETTINGS if row.runs and row.key in given]
     if "--help" in actions or "--version" in actions:
@@ -271,6 +271,9 @@ def _check_actions(given: Mapping[str, tuple[SettingValue, ...]]) -> None:
     both = set(actions) & {"--exec", "--shell"} and set(actions) & {"--dry-run", "--explain"}
     if len(actions) > (2 if both else 1):
         raise ClaudeboxError(f"`{actions[0]}` and `{actions[1]}` cannot be combined")
+    if words and actions in (["--check"], ["--verify"]):
+        hint = "it starts no agent: leave out what is for the agent"
+        raise ClaudeboxError(f"`{actions[0]}`: unexpected argument `{words[0]}`", hint=hint)
     flags = {flag for row in SETTINGS if row.key in given for flag in row.flags}
     for row in SETTINGS:
         if row.needs and row.key in given and flags.isdisjoint(row.needs):

@@ -28,7 +28,7 @@ def refusal(given: SettingValue, text: str, hint: str = "") -> ClaudeboxError:
 
 
 def _unexpected(given: SettingValue, expected: str) -> ClaudeboxError:
-    return ClaudeboxError(f"`{given.origin}` is {expected}, not `{given.value}`")
+    return ClaudeboxError(f"`{given.origin}` must be {expected}, not `{given.value}`")
 
 
 def valid_name(name: str) -> bool:

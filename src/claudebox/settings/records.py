@@ -47,7 +47,7 @@ class Setting(Value):
     common: bool = False  # `claudebox --help` shows it
     metavar: str = ""
     choices: tuple[str, ...] = ()
-    alone: tuple[str, ...] = ()  # values of a list that a file may write without brackets: the default, the narrowest
+    alone: tuple[str, ...] = ()  # values of a list that stand for themselves: the default, the narrowest
     default: str = ""
     example: str = ""  # in the file of `init`, for a text without a default
     former: tuple[tuple[str, str], ...] = ()  # choices of earlier versions, and what replaces them

@@ -95,8 +95,6 @@ class PromiseResult:
 def run(flags: Settings, environ: dict[str, str]) -> int:
     """Print the results; return 1 if a promise is broken."""
     wanted = rehearsal.read_examined(flags, environ)
-    if wanted.settings.words:
-        raise ClaudeboxError("`--verify` runs its own program", hint="leave out the arguments for the client")
     findings = examine(environ, wanted)
     broken = [finding for finding in findings if finding.status == "broken"]
     if wanted.settings.on("json"):
