@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 FILES = ("", "")
 _PATHS = ("SRC[:DEST]", "DIRECTORY", "DIR", "FILE", "NODE", "PATH")  # metavars
-_VALUES: dict[str, Sequence[str]] = {
-    "toolchains": ("auto", "none", *TOOLCHAINS), "allow": kinds.list_protected_names(), "agent": kinds.list_names(),
-}  # fmt: skip
 
 
 def list_candidates(words: Sequence[str], environ: dict[str, str]) -> Iterator[str]:
@@ -121,13 +118,7 @@ class _Line:
             return ((name, "") for name in self._environ if name.isidentifier())
         if row.metavar in ("DOMAIN", "PROFILE"):
             return _SOURCES[row.metavar](self._home)
-        return ((word, "") for word in _VALUES.get(row.file_key, row.choices))
-
-    def _assignments(self) -> Iterator[tuple[str, str]]:
-        for row in SETTINGS:
-            if row.in_files in ("user", "project"):
-                values = ("true", "false") if row.shape == "switch" else _VALUES.get(row.file_key, row.choices)
-                yield from ((f"{row.file_key}={value}", "") for value in values)
+        return ((word, "") for word in _list_values(row))
 
     def _names(self, verb: Verb) -> Iterator[tuple[str, str]]:
         """Yield what may be the next operand of a verb: its words in lower case, and names of the others."""
@@ -143,11 +134,21 @@ def _find_keys(_home: str, end: str = "") -> Candidates:
     return ((f"{row.file_key}{end}", row.help) for row in SETTINGS if row.in_files != "none")
 
 
+def _list_values(row: Setting) -> Sequence[str]:
+    match row.file_key:
+        case "toolchains":
+            return ("auto", "none", *TOOLCHAINS)
+        case "allow":
+            return kinds.list_protected_names()
+        case "agent":
+            return kinds.list_names()
+    return ("true", "false") if row.shape == "switch" else row.choices
+
+
 def _find_assignments() -> Iterator[tuple[str, str]]:
     for row in SETTINGS:
         if row.in_files in ("user", "project"):
-            values = ("true", "false") if row.shape == "switch" else _VALUES.get(row.file_key, row.choices)
-            yield from ((f"{row.file_key}={value}", "") for value in values)
+            yield from ((f"{row.file_key}={value}", "") for value in _list_values(row))
 
 
 def _find_profiles(home: str) -> Candidates:
