@@ -142,7 +142,8 @@ def _list_values(row: Setting) -> Sequence[str]:
             return kinds.list_protected_names()
         case "agent":
             return kinds.list_names()
-    return ("true", "false") if row.shape == "switch" else row.choices
+        case _:
+            return ("true", "false") if row.shape == "switch" else row.choices
 
 
 def _find_assignments() -> Iterator[tuple[str, str]]:
