@@ -218,8 +218,10 @@ class Executed(Value):
     stub: StubKind
     reason: str
     passed: bool = False  # a directory that `..` leaves: only its place counts
+    generated: bool = False  # a directory that a manager of hooks fills: inside, a copy stands in its place
 
 
+_HUSKY, _GENERATED = ".husky", "_"  # husky writes the latter anew at each installation; it is never committed
 _MOST_PATHS = 512
 _MOST_HOOKS = 256  # entries of a directory of hooks
 _MOST_LINKS = 40  # the kernel follows no more
@@ -268,10 +270,11 @@ def find_executed(
             table = committed if places.is_certain(row) else absent
             for path, only_passed in places.on_way(row.path):
                 passed = row.passed or only_passed
+                generated = row.generated and path == row.path  # no link is on the way
                 if f"{path}/".startswith(own):
                     continue
                 if f"{path}/".startswith(inside):
-                    rows.setdefault((passed, path), row.replace(path=path, passed=passed))
+                    rows.setdefault((passed, path), row.replace(path=path, passed=passed, generated=generated))
                 within = (f"{path}/"[len(top) :].rstrip("/") or "." for top in tops if f"{path}/".startswith(top))
                 table.update((f"{name}{PASSED}" if passed else name, None) for name in within)
     first = sorted(rows.values(), key=lambda row: (row.passed, not places.is_certain(row)))
@@ -376,12 +379,15 @@ def _named(checkout: _Checkout, home: str, places: _Places, *, elsewhere: bool =
         yield from _hooks(f"{checkout.git_dir}/hooks", places)
         yield Executed(f"{checkout.git_dir}/info", "directory", "git reads attributes from it")
         yield Executed(f"{checkout.git_dir}/info/attributes", "file", "git reads attributes from it")
+    if os.path.isdir(f"{root}/{_HUSKY}"):
+        yield Executed(f"{root}/{_HUSKY}/{_GENERATED}", "directory", "git runs the hooks in it", generated=True)
     for section, _, key, value in checkout.rows:
         if not value or section in ("include", "includeif"):
             continue
         if (section, key) == ("core", "hookspath"):
             path = join(value, root, home)
-            yield Executed(path, "directory", "git runs the hooks in it")
+            generated = os.path.basename(path) == _GENERATED
+            yield Executed(path, "directory", "git runs the hooks in it", generated=generated)
             yield from _hooks(path, places)
         elif key not in _INNOCENT:
             bare = section not in _PROSE or value.startswith("!")

@@ -11,7 +11,7 @@ import os
 from claudebox.base.errors import ClaudeboxError
 from claudebox.plan import mount_checks
 from claudebox.plan import protected as plan_protected
-from claudebox.plan.records import GIT_TOKEN, Fetched, Mount, OwnGit, Stub, placeholder_key
+from claudebox.plan.records import GIT_TOKEN, Fetched, Hooks, Mount, OwnGit, Stub, placeholder_key
 from claudebox.tables import git_keys
 from claudebox.tables import paths as tables_paths
 from claudebox.tables.inside import GIT_HELPER, GIT_TOKEN_FILE
@@ -115,6 +115,7 @@ def user_config(host: Host, helper: tuple[str, str] = ("", ""), proxy: str = "")
 
 STORES = "/run/claudebox/git"  # inside, the real objects
 CHECKOUTS = "git/checkouts"  # in the state of the project: of submodules that are not initialised outside
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+")
 _MINIMAL: Row = ("core", "", "checkstat", "minimal")
 _NO_BITMAPS: Row = ("repack", "", "writebitmaps", "false")  # they cover no borrowed objects: git would warn, or fail
 
@@ -122,10 +123,19 @@ _NO_BITMAPS: Row = ("repack", "", "writebitmaps", "false")  # they cover no borr
 def plan_own(policy: Policy, host: Host) -> tuple[OwnGit, ...]:
     """Return a git directory for each writable repository, and for its submodules after it."""
     found = [row for repository in _find_trusted(host) for row in _own(policy, host, repository)]
+    found = [row.replace(hooks=tuple(_hooks(policy, host, row, found))) for row in found]
     if host.git.empty and host.git.repository is None:
         path = f"{host.workdir.real}/.git"
         found.append(OwnGit(host.git.empty, _private(host, host.git.empty), path, worktree=host.workdir.real))
     return tuple(found)
+
+
+def _hooks(policy: Policy, host: Host, own: OwnGit, all_own: list[OwnGit]) -> Iterator[Hooks]:
+    """Yield the directories of hooks in a checkout, but for those in a checkout that lies in it."""
+    for row in plan_protected.find_copied(policy, host, own.worktree) if own.worktree else ():
+        inner = (other.worktree for other in all_own if len(other.worktree) > len(own.worktree))
+        if not any(row.path.startswith(f"{worktree}/") for worktree in inner):
+            yield Hooks(row.path, row.identity, plan_protected.place_copy(host, row))
 
 
 def _find_trusted(host: Host) -> Iterator[Repository]:
@@ -149,7 +159,8 @@ def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]
         rows = (*admit(directory.rows), _NO_BITMAPS)
         if repository.owner not in ((host.uid, host.gid), (-1, -1)):  # git would read every file again
             rows = (*rows, _MINIMAL)
-        merged = merge(rows, directory.before, directory.inside)
+        merged = tuple(merge(rows, directory.before, directory.inside))
+        merged += tuple(_explain_remotes(policy, host, merged, directory.worktree))
         per_worktree = tuple(admit(directory.worktree_rows))
         formats = {key: value for section, _, key, value in rows if section == "extensions"}
         yield OwnGit(
@@ -171,6 +182,37 @@ def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]
             visible=_visible(policy, host),
             obeyed=tuple(_obeyed(policy, repository, directory)),
         )
+
+
+def _explain_remotes(policy: Policy, host: Host, rows: tuple[Row, ...], worktree: str) -> Iterator[Row]:
+    """Yield rows by which a remote on this machine that is not mounted says what would permit it.
+
+    Git runs these values, with the path of the remote after them, instead of its own programs.
+    """
+    remotes: dict[str, tuple[str, str]] = {}  # the addresses to fetch from and to push to
+    for section, name, key, value in rows:
+        if section == "remote" and name and key in git_keys.ADDRESSES:
+            fetch, push = remotes.get(name, ("", ""))
+            remotes[name] = (value, push) if key == "url" else (fetch, value)
+    for name, (fetch, push) in remotes.items():
+        for key, address, flag, verb in (
+            ("uploadpack", fetch, "--mount-ro", "fetch"),
+            ("receivepack", push or fetch, "--mount-rw", "push"),
+        ):
+            path = _path_of(address, worktree)
+            if path and path.isprintable() and not _is_shown(policy, host, path, writable=key == "receivepack"):
+                word = path if _PLAIN.issuperset(path) else _quote_for_shell(path)
+                said = f"{path} is outside of the sandbox; `claudebox {flag} {word}` lets the agent"
+                yield "remote", name, key, f"printf 'claudebox: %s\\n' {_quote_for_shell(f'{said} {verb}')} >&2; false"
+
+
+def _path_of(address: str, worktree: str) -> str:
+    """Return the directory that an address of git names on this machine, "" if it is elsewhere."""
+    address = address.removeprefix("file://")
+    before, colon, _ = address.partition(":")
+    if not address or (colon and "/" not in before):  # a host, as in `git@host:path` and `https://...`
+        return ""
+    return os.path.normpath(os.path.join(worktree, address))
 
 
 def _obeyed(policy: Policy, repository: Repository, directory: GitDirectory) -> Iterator[str]:
@@ -220,8 +262,9 @@ def _stores(policy: Policy, host: Host, directory: GitDirectory) -> Iterator[tup
             yield store.path, store.path
 
 
-def _is_shown(policy: Policy, host: Host, path: str) -> bool:
-    shown = [host.workdir.real, *(request.source for request in policy.mounts if request.dest == request.source)]
+def _is_shown(policy: Policy, host: Host, path: str, *, writable: bool = False) -> bool:
+    rows = [row for row in policy.mounts if row.dest == row.source and (row.writable or not writable)]
+    shown = [host.workdir.real, *(row.source for row in rows)]
     return any(mount_checks.covers(base, path) for base in shown)
 
 

@@ -329,14 +329,15 @@ def _is_kept(name: str, value: str) -> bool:
     )
 
 
-def _carry_over(own: str, base: dict[str, str], new: str) -> None:
-    """Copy stash and notes into the git directory that replaces this one."""
+def _carry_over(own: str, base: dict[str, str], new: str, of_host: tuple[str, ...]) -> None:
+    """Copy stash, notes and hooks of the agent into the git directory that replaces this one."""
     with Copier(own, new, None) as copier:
         kept = _find_kept(copier, base)
         for name, value in kept.items():
             write(f"{new}/{name}", f"{value}\n".encode())
         if _STASH in kept:
             copier.files((f"logs/{_STASH}",))  # the older ones stand there
+        copier.files(_find_made_hooks(copier, "hooks", f"{new}/hooks", of_host))
 
 
 def describe_kept(own: str, base: dict[str, str]) -> list[str]:
@@ -345,6 +346,49 @@ def describe_kept(own: str, base: dict[str, str]) -> list[str]:
         kept = _find_kept(copier, base)
     notes = ["stashes made inside stay there: `claudebox --exec -- git stash list`"] if kept.pop(_STASH, "") else []
     return notes + [f"{name.removeprefix('refs/')} made inside stay there" for name in sorted(kept)][:3]
+
+
+# Hooks: those of the host are copied at each launch, those that were made inside stay inside.
+
+
+_MOST_HOOKS = 256  # of one directory
+
+
+def read_settings(private: str) -> tuple[bytes, list[str]]:
+    """Return the configuration of the agent's git directory, and the names of its hooks."""
+    hooks = f"{private}/own/hooks"
+    names = list_names(hooks) if stat.S_ISDIR(mode_of(hooks)) else []
+    return read_small(f"{private}/own/config", limit=1 << 20) or b"", names
+
+
+def _find_made_hooks(copier: Copier, place: str, new: str, of_host: tuple[str, ...]) -> list[str]:
+    """Return the hooks in a directory that were made inside and have no namesake in the new one."""
+    found = [f"{place}/{name}" if place else name for name in copier.names(place) if not name.endswith(".sample")]
+    there = list_names(new)
+    return [path for path in found if path not in of_host and os.path.basename(path) not in there][:_MOST_HOOKS]
+
+
+def _renew_hooks(own: OwnGit, state: git_state.State) -> list[str]:
+    """Build the copies of directories of hooks anew; return what is the host's in them."""
+    copied = []
+    for hooks in own.hooks:
+        name, new, old = os.path.basename(hooks.own), f"{hooks.own}.new", f"{hooks.own}.old"
+        remove(new)
+        os.mkdir(new, 0o755)
+        if hooks.identity is not None:
+            with Copier(hooks.real, new, hooks.identity) as copier:
+                copier.files(copier.names("")[:_MOST_HOOKS])
+        of_host = [f"{name}/{hook}" for hook in list_names(new)]
+        made = tuple(row.partition("/")[2] for row in state.hooks if row.startswith(f"{name}/"))
+        reopen(hooks.own)
+        if os.path.isdir(hooks.own):
+            with Copier(hooks.own, new, None) as copier:
+                copier.files(_find_made_hooks(copier, "", new, made))
+        remove(old)
+        _put_in_place(new, hooks.own, old)
+        remove(old)
+        copied += of_host
+    return copied
 
 
 # Operations that are under way, such as a rebase or a merge. Git moves HEAD and index to and fro meanwhile, and some of
@@ -460,6 +504,7 @@ def _refresh(own: OwnGit, *, settled: bool) -> None:
             state = state.replace(layout=layout)
             git_state.write_state(own.private, state)
         new = f"{own.private}/new"
+        hooks = _renew_hooks(own, state)
         _give_back(own, new)
         remove(new)
         os.mkdir(new, 0o700)
@@ -469,6 +514,7 @@ def _refresh(own: OwnGit, *, settled: bool) -> None:
         if kept:
             remove_special(own.own)
         base, head, index = _make(own, new, moved_over, kept=kept)
+        hooks += [] if kept else [f"hooks/{name}" for name in list_names(f"{new}/hooks")]
         _move_over(own, new, moved_over, state)
         if read_at(directory, "config") != own.config:
             replace_file(directory, "config", own.config)
@@ -480,6 +526,7 @@ def _refresh(own: OwnGit, *, settled: bool) -> None:
             seen = git_state.stamp(own.own, layout.checkout)  # nothing in it has to come back
             operations = tuple(find_states(own.git_dir))
             state = state.replace(base=os.fsdecode(base), seen=seen, operations=operations)
+        state = state.replace(hooks=(*hooks, *(name for name in state.hooks if kept and name.startswith("hooks/"))))
         git_state.write_state(own.private, state)
 
 
@@ -619,7 +666,7 @@ def _move_over(own: OwnGit, new: str, names: tuple[str, ...], state: git_state.S
         reopen(f"{own.own}/{name}")  # a directory that cannot be written cannot be moved either
         os.rename(f"{own.own}/{name}", f"{new}/{name}")
     if os.path.isdir(own.own) and not os.path.islink(own.own):
-        _carry_over(own.own, state.refs(), new)
+        _carry_over(own.own, state.refs(), new, state.hooks)
     renew_alternates(f"{new}/objects", [inside for _, inside in own.stores])
 
 

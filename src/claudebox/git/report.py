@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 
 from claudebox.base.console import shorten
 from claudebox.base.errors import ClaudeboxError
+from claudebox.git import config as git_config
 from claudebox.git import private
 from claudebox.git import state as git_state
 from claudebox.git.refs import HEADS, TAGS, Move, merge_refs, remote_names
@@ -14,12 +16,15 @@ from claudebox.git.sides import agent_side, host_side
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from claudebox.git.importer import ImportResult
     from claudebox.git.sandbox import Tools
 
 
+_REMOTE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# No `::`, which names a program, and no user name in a web address, which may be a token.
+_ADDRESS = re.compile(r"(?!.*::)(?:https://[A-Za-z0-9/._~+:-]+|(?!http)(?:ssh://)?[A-Za-z0-9/.][A-Za-z0-9/._~+:@-]*)")
 _SHORT = 7  # digits of a commit
 _MOST = 50  # names in a line
 _MOST_MOVED = 8  # refs that are named, branches that grew first
@@ -90,6 +95,27 @@ def _commits(count: int) -> str:
 
 def _span(old: str, new: str) -> str:
     return f"{old[:_SHORT]}..{new[:_SHORT]}"
+
+
+def describe_settings(path: str, config: bytes, hooks: list[str]) -> list[str]:
+    """Return the lines about remotes and hooks that were made inside since the session began.
+
+    A command is named only if it means nothing but an address: the agent has chosen it.
+    """
+    config_now, hooks_now = private.read_settings(path)
+    before, now = (dict(_remotes(text)) for text in (config, config_now))
+    rows = []
+    for name, address in [(name, now[name]) for name in now if name not in before][:_MOST_MOVED]:
+        plain = _ADDRESS.fullmatch(address) and _REMOTE.fullmatch(name)
+        remedy = f": `git remote add {name} {address}` adds it here" if plain else ""
+        rows.append(f"git: the remote {shorten(name, 80)} was added inside only{remedy}")
+    made = [shorten(name, 80) for name in hooks_now if name not in hooks and not name.endswith(".sample")]
+    return rows + ([f"git: hooks made inside run only there: {_few(made, _MOST_MOVED)}"] if made else [])
+
+
+def _remotes(config: bytes) -> Iterator[tuple[str, str]]:
+    rows = git_config.parse_config(config)
+    return ((name, value) for section, name, key, value in rows if section == "remote" and name and key == "url")
 
 
 def name_of(ref: str) -> str:

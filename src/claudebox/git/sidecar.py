@@ -53,11 +53,13 @@ class Follower(Sidecar):
         self._due = 0.0  # when the process is started
         self._seen: dict[str, str] = {}  # the stamps at the start
         self._host: dict[str, str] = {}  # and those of the host's repositories
+        self._settings: dict[str, tuple[bytes, list[str]]] = {}  # the configuration and the hooks at the start
 
     def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
         """Take the stamps of both sides."""
         self._seen = {path: git_state.read_state(path).seen for path in self._repositories}
         self._host = {path: git_state.stamp_host(path) for path in self._repositories}
+        self._settings = {path: git_private.read_settings(path) for path in self._repositories}
         for path in self._repositories:
             try:
                 git_private.remove(f"{path}/old")  # what set-up has replaced
@@ -101,7 +103,8 @@ class Follower(Sidecar):
         if not self._due:
             return ()
         try:
-            return () if self._is_untouched() else self._finish()
+            brought = () if self._is_untouched() else self._finish()
+            return (*brought, *self._describe_settings())
         finally:
             if self._child:
                 from claudebox.base import process
@@ -109,6 +112,15 @@ class Follower(Sidecar):
                 process.end(self._child)
                 self._child = 0
                 os.close(self._line)
+
+    def _describe_settings(self) -> list[str]:
+        """Return the lines about configuration and hooks that were made in this session, and stay inside."""
+        changed = {path: before for path, before in self._settings.items() if git_private.read_settings(path) != before}
+        if not changed:
+            return []
+        from claudebox.git import report as git_report
+
+        return [line for path, before in changed.items() for line in git_report.describe_settings(path, *before)]
 
     def _is_untouched(self) -> bool:
         """Return whether nothing has happened in any repository."""

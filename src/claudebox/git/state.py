@@ -105,6 +105,7 @@ class State(Value):
     base: str = ""
     seen: str = ""  # the stamp of the agent's repository when nothing in it had to come back
     operations: tuple[str, ...] = ()  # of the host that were under way when its git directory was copied
+    hooks: tuple[str, ...] = ()  # of the host that were copied, each with its directory
 
     def refs(self) -> dict[str, str]:
         """Return the refs that both sides had in common."""

@@ -204,6 +204,8 @@ def _look_at(executed: Executed, base: str, real: str) -> ProtectedPath | None:
     relative = path[len(top.rstrip("/")) + 1 :]
     row = _look(tables_paths.GIT, base, relative, "directory" if executed.passed else stub, reason)
     itself = row.path == f"{base.rstrip('/')}/{relative}" and os.path.isdir(row.path)
+    if executed.generated and not executed.passed and (itself or (row.path == path and row.kind == "missing")):
+        return row.replace(copy=syscalls.sha256(os.fsencode(row.path))[:16])
     if not executed.passed or row.kind != "present" or row.identity is None or not itself:
         return row
     return row.replace(kind="held", parents=(*row.parents, (row.path, row.identity)))

@@ -84,6 +84,7 @@ class ProtectedPath(Value):
     kind: Literal["missing", "present", "link", "whole", "held"] = "missing"
     identity: Identity | None = None
     parents: tuple[tuple[str, Identity], ...] = ()  # directories between the project and it
+    copy: str = ""  # of hooks that a tool writes: the name of the writable copy that stands inside in its place
 
 
 class PinnedDirectory(Value):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from claudebox.agent import plan as agent_plan
 from claudebox.agent.facts import find_credential
 from claudebox.base.errors import ClaudeboxError
@@ -60,6 +62,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         *plan_storage.kept(policy, host),
         *extra.kept,
         *(f"git/{own.name}/own" for own in own_git),
+        *(f"hooks/{os.path.basename(hooks.own)}" for own in own_git for hooks in own.hooks),
         *checkouts,
     )
     group, limited = _limits(policy, host)

@@ -47,6 +47,10 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     """Return the rows that keep what exists from changing, and stubs from being replaced."""
     closed = tuple(_closed(policy, host))
     for guarded in closed:
+        if is_copied(guarded, host):
+            reason = "hooks that a tool writes: the sandbox's own copy"
+            yield Mount(guarded.path, "bind", reason, place_copy(host, guarded), role="git", stub=guarded.stub)
+            continue
         reason = f"protected: {guarded.reason}"
         covered = (guarded.kind, guarded.stub) == ("missing", "directory")
         source = guarded.path
@@ -90,6 +94,26 @@ def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:
     return tuple(Stub(guarded.path, guarded.stub) for guarded in missing)
 
 
+def is_copied(row: ProtectedPath, host: Host) -> bool:
+    """Return whether a writable copy stands inside in the place of a directory of hooks, which never reaches the host.
+
+    Not if something is masked in it: the copy would show that.
+    """
+    masked = (*(leak.path for leak in host.project.leaks), *(mount.path for mount in host.project.submounts))
+    return bool(row.copy) and not any(path.startswith(f"{row.path}/") for path in masked)
+
+
+def find_copied(policy: Policy, host: Host, root: str) -> Iterator[ProtectedPath]:
+    """Yield the directories of hooks below a checkout that have a copy inside."""
+    rows = (row for row in _closed(policy, host) if row.path.startswith(f"{root.rstrip('/')}/"))
+    return (row for row in rows if is_copied(row, host))
+
+
+def place_copy(host: Host, row: ProtectedPath) -> str:
+    """Return where the copy of a directory of hooks lies on the host."""
+    return f"{host.instance.directory}/hooks/{row.copy}"
+
+
 def is_closed(policy: Policy, host: Host, path: str) -> bool:
     """Return whether a path lies in something that is protected as a whole."""
     return _beneath(path, {guarded.path for guarded in _closed(policy, host)})
@@ -126,7 +150,8 @@ def _closed(policy: Policy, host: Host) -> Iterator[ProtectedPath]:
         and (guarded.kind == "present" or (guarded.kind == "missing" and guarded.stub != "none"))
     ]
     paths = {guarded.path for guarded in rows}
-    return (guarded for guarded in rows if not _beneath(guarded.path, paths, _reopened(host)))
+    reopened = _reopened(host)
+    return (row for row in rows if is_copied(row, host) or not _beneath(row.path, paths, reopened))
 
 
 def _reopened(host: Host) -> str:

@@ -88,6 +88,14 @@ class Stub(Value):
     kind: StubKind
 
 
+class Hooks(Value):
+    """A directory of hooks in a checkout, and the copy that stands inside in its place."""
+
+    real: str
+    identity: Identity | None  # none: there is no such directory
+    own: str
+
+
 class OwnGit(Value):
     """A git directory of claudebox's own, which stands inside in the place of a real one."""
 
@@ -108,6 +116,7 @@ class OwnGit(Value):
     only: str = ""  # of an agent's worktree: the only ref that moves, all others arrive under names of their own
     visible: tuple[str, ...] = ()  # directories whose checkouts can be worked in
     obeyed: tuple[str, ...] = ()  # what git of the host obeys in the checkout by its configuration, relative to it
+    hooks: tuple[Hooks, ...] = ()  # that a tool writes into the checkout
 
     @property
     def own(self) -> str:
