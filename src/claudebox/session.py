@@ -99,6 +99,8 @@ def _ask(planned: Planned, files: SettingsReader | None) -> bool:
         from claudebox.host import programs
 
         notes += programs.describe_absent(directories, audit.path_inside(plan), planned.host.home)
+    elif plan.absent and plan.policy.program == "exec" and (said := dict(plan.absent).get(plan.policy.words[0])):
+        notes.append(said)  # again: it is what the user is about to miss
     configured = settings.all("profile") or (files is not None and files.present())
     chosen = bool(configured) or plan.policy.network_origin != "default"
     quiet = settings.on("quiet")

@@ -176,21 +176,31 @@ def test_directories_that_an_agent_closed_are_kept_and_opened(main, tmp_path, na
     assert (place / "below").is_dir()
 
 
-def test_hooks_are_those_of_the_host_at_each_launch(main, tmp_path):
+def test_hooks_of_the_host_come_anew_at_each_launch_and_those_of_the_agent_stay(main, tmp_path):
     # proves GIT-03
-    hook = main / ".git/hooks/pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("of the user")
+    hooks = main / ".git/hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in ("pre-commit", "post-merge"):
+        (hooks / name).write_text("of the user")
     own = own_git(main, tmp_path)
     set_up(own)
-    Path(own.own, "hooks/pre-commit").write_text("of the agent")
-    Path(own.own, "hooks/pre-push").write_text("of the agent")
+    inside = Path(own.own, "hooks")
+    for name in ("pre-commit", "pre-push"):
+        (inside / name).write_text("of the agent")
+    os.symlink("/etc/passwd", inside / "post-commit")
+    (hooks / "post-merge").unlink()
 
+    for _ in range(2):
+        set_up(own)
+        assert sorted((path.name, path.read_text()) for path in inside.iterdir()) == [
+            ("pre-commit", "of the user"),
+            ("pre-push", "of the agent"),
+        ]
+    (hooks / "pre-push").write_text("of the user")
     set_up(own)
-
-    assert [(path.name, path.read_text()) for path in Path(own.own, "hooks").iterdir()] == [
-        ("pre-commit", "of the user")
-    ]
+    (hooks / "pre-push").unlink()
+    set_up(own)
+    assert [path.name for path in inside.iterdir()] == ["pre-commit"]
 
 
 def test_a_directory_in_use_is_left_alone(main, tmp_path):

@@ -77,3 +77,36 @@ def test_what_would_expose_something_is_refused(user_box):
         result = user_box.sh("true", flags=("--set", f"path={path}"))
 
         assert (result.returncode, words in result.stderr) == (125, True), (path, result.stderr)
+
+
+def test_a_program_that_is_only_outside_is_named_with_what_brings_it_in(user_box):
+    # proves TOOL-04, UX-01
+    box = user_box
+    tool(box, f"{box.home}/venvs/x/bin/formatter", "formatted")
+    box.write(f"{box.home}/venvs/x/pyvenv.cfg", "home = /usr/bin\n")
+    box.write(f"{box.home}/venvs/x/lib/words", "")
+    tool(box, f"{box.home}/open/bin/other", "other")
+    os.chmod(f"{box.home}/open/bin", 0o777)
+    box.environ["PATH"] = f"{box.home}/venvs/x/bin:{box.home}/open/bin:/usr/bin:/bin"
+    strict = ("--profile", "strict")
+
+    for program, flags in (("formatter", strict), ("other", ())):
+        said = ""
+        for again in range(2):  # in every session, unlike other notes
+            missing = box.run(program, flags=flags)
+            assert missing.returncode == 127
+            said = next((line for line in missing.stderr.splitlines() if f" {program} of ~/" in line), "")
+            assert "is not inside: " in said, (again, missing.stderr)
+        words = said.rpartition("`--set ")[2].rstrip("`").replace("~", box.home)
+        assert box.run(program, flags=(*flags, "--set", words)).stdout != "", said
+        shell = box.run("bash", "-c", f"command -v {program} nosuch; {program}; nosuch", flags=flags)
+        sentence = said.partition("note ")[2].strip()
+        lines = [
+            line
+            for line in shell.stderr.splitlines()
+            if line.startswith(("claudebox: other", "claudebox: form", "bash"))
+        ]
+        expected = [f"claudebox: {sentence}", f"bash: {program}: command not found", "bash: nosuch: command not found"]
+        assert (shell.stdout, lines) == ("", expected), shell.stderr
+    box.environ["PATH"] = "/usr/bin:/bin"
+    assert "BASH_FUNC" not in box.run("env").stdout

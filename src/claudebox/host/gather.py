@@ -249,7 +249,7 @@ def _find_tools(
     asked = policy.toolchains or programs_asked or policy.gpu or policy.devices or policy.browser
     shows_path = not policy.hides_path and not set(programs.find_entries(environ)).issubset(programs.USUAL)
     if not asked and not shows_path:
-        return found
+        return found.replace(outside=tuple(programs.find_outside(environ, home)))
     from claudebox.host import installations
 
     finder = installations.Finder(ground(), examiner, environ)
@@ -271,7 +271,11 @@ def _find_tools(
         finder.add_path(programs.find_entries(environ))
     shown = finder.finish()
     managed = any(entry.endswith("/mise/shims") for entry in shown.path)
-    return found.replace(programs=shown, choices=installations.read_choices(home) if managed else b"")
+    return found.replace(
+        programs=shown,
+        choices=installations.read_choices(home) if managed else b"",
+        outside=tuple(programs.find_outside(environ, home, shown.path, (row.path for row in shown.kept_out))),
+    )
 
 
 def _find_ground(

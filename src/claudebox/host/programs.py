@@ -72,6 +72,17 @@ _WANTED = (
 )  # fmt: skip
 
 
+def find_outside(
+    environ: Mapping[str, str], home: str, shown: Iterable[str] = (), kept_out: Iterable[str] = ()
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what is not inside of the home's directories on PATH, with the programs in it."""
+    entries = [entry for entry in find_entries(environ) if entry.startswith(f"{home}/")]
+    for path in dict.fromkeys((*kept_out, *entries)):
+        if path not in shown:
+            names = _entries(path)
+            yield path, tuple(name for name in names if executable(f"{path}/{name}")) or (os.path.basename(path),)
+
+
 def describe_absent(kept_out: Iterable[KeptOut], inside: Iterable[str], home: str) -> Iterator[str]:
     """Yield a sentence for each directory of programs, and each script, that is not inside."""
     inside = tuple(inside)

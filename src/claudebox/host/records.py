@@ -261,6 +261,7 @@ class HostTools(Value):
     programs: Programs | None = None  # of the host's PATH, or of the toolchains that were asked for
     toolchains: tuple[tuple[str, tuple[str, ...]], ...] = ()  # that were asked for: name, directories in this home
     choices: bytes = b""  # which versions mise is told to use
+    outside: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what of the home's PATH is not inside, with its programs
     program_directories: tuple[ProgramDirectory, ...] = ()
     devices: Devices | None = None
     browsers: Browsers | None = None

@@ -93,8 +93,23 @@ class _Removal:
             return DECLINED
         else:
             self._remove(source)
+            if copy.onto:
+                self._take_off(source, work.tip)
             console.note(f"removed the worktree; `git merge {shlex.quote(copy.name)}` merges its branch")
         return 0
+
+    def _take_off(self, source: OwnGit, tip: str) -> None:
+        """Take the user's uncommitted changes off the branch, or say how to merge it with them."""
+        done = ""
+        with contextlib.suppress(GitError):
+            done = worktrees.take_off(source, self._tools, self._copy, tip)
+        if done:
+            console.note("your uncommitted changes, with which it began, are not on the branch")
+        else:
+            console.note(
+                "the agent's commits build upon your uncommitted changes, so the branch has a commit of them: "
+                "`git stash -u` yours before you merge it"
+            )
 
     def drop(self) -> int:
         copy = self._copy
@@ -234,13 +249,15 @@ def look(copy: Copy, own: OwnGit, tools: Tools, instance: Instance) -> Work:
         session = f"-{os.path.basename(layout.git_dir)}/"
         work.arrived = [name for name in side.refs if "/claudebox/" in name and session in name]
         if work.tip:
+            begun = copy.onto and box.ask("merge-base", "--is-ancestor", copy.base, work.tip) is not None
             others = {value for name, value in side.refs.items() if name != copy.ref and "/claudebox/" not in name}
+            others |= {copy.base} if begun else set()
             data = "".join(f"{value}\n" for value in (work.tip, *(f"^{value}" for value in sorted(others)))).encode()
             log = box.git("log", "--stdin", "--format=%h %s", data=data).decode("utf-8", "surrogateescape")
             work.commits = [row for row in log.split("\n") if row]
             host = (box.ask("rev-parse", "-q", "--verify", "main-worktree/HEAD^{commit}") or b"").decode().strip()
             bases = (box.ask("merge-base", "--all", work.tip, host or copy.base) or b"").decode().split()
-            for base in bases or [copy.base]:
+            for base in [copy.base] if begun else bases or [copy.base]:
                 found = box.git("diff", "--raw", "-z", "--no-renames", "--no-abbrev", base, work.tip)
                 work.changed |= {os.fsdecode(path): row for path, row in (parse_changes(found) or {}).items()}
         work.links = {path: _read_link(box, row.oid) for path, row in work.changed.items() if row.mode == _LINK}
@@ -253,10 +270,10 @@ def look(copy: Copy, own: OwnGit, tools: Tools, instance: Instance) -> Work:
 def _read_status(box: GitSandbox, copy: Copy, work: Work) -> None:
     for row in box.git("status", "--porcelain", "-z", "--no-renames", "--ignored").split(b"\0"):
         path = os.fsdecode(row[3:])
-        if not row.startswith(b"!!"):
+        plain = path.rstrip("/")
+        if not row.startswith(b"!!") and not (row.startswith(b"??") and plain in copy.brought):
             work.uncommitted += [path] * bool(row)
             continue
-        plain = path.rstrip("/")
         rebuilt = plain in copy.brought or os.path.basename(plain) in _REBUILT
         rebuilt = rebuilt or os.path.isfile(f"{copy.path}/{plain}/CACHEDIR.TAG")
         (work.rebuilt if rebuilt else work.ignored).append(path)

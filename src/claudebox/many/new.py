@@ -9,13 +9,16 @@ from dataclasses import replace
 from claudebox import session
 from claudebox.base import console, trees
 from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
+from claudebox.base.state import open_state
 from claudebox.git import facts as git_facts
 from claudebox.git.importer import find_tools
+from claudebox.git.sandbox import GitError
 from claudebox.host import programs
 from claudebox.host.machine import current_directory, current_home
 from claudebox.many import worktrees
 from claudebox.many.worktrees import Copies, Copy
 from claudebox.settings import parsers
+from claudebox.tables.paths import COPIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
     from claudebox.settings.layers import Settings
 
 
-_BROUGHT = ("node_modules", ".venv")  # unless `copy` names others
+_BROUGHT = ("node_modules", ".venv", ".env")  # unless `copy` names others
+_NAMED = 5  # paths in a question
 _NOTHING = "none"  # the value of `--copy` for no path
 _MAX_BROUGHT = 2 << 30  # bytes, of what `--copy` does not name
 _NO_NETWORK = {"network": "none", "domains": (), "host_ports": (), "published": (), "secrets": (), "packages": ()}
@@ -96,11 +100,11 @@ def plan_repository(directory: str, flags: Settings, environ: dict[str, str]) ->
     return planned, own
 
 
-def _plan_project(flags: Settings, environ: dict[str, str]) -> Planned:
+def _plan_project(flags: Settings, environ: dict[str, str], *, searching: bool = False) -> Planned:
     """Return the plan of a trivial command here, for what it says about git; nothing is run."""
     settings, _ = session.read_settings(flags, environ)
     policy = session.decide_policy(settings, environ).replace(program="exec", words=("true",), nix="off", **_NO_NETWORK)
-    return session.make_plan(settings, policy, environ, searching=False)
+    return session.make_plan(settings, policy, environ, searching=searching)
 
 
 def _find_repository(planned: Planned) -> OwnGit | None:
@@ -121,7 +125,7 @@ def restore(copy: Copy, flags: Settings, environ: dict[str, str]) -> bool:
 
 
 def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> Copy:
-    planned = _plan_project(flags, environ)
+    planned = _plan_project(flags, environ, searching=not flags.all("from"))
     repository, own = planned.host.git.repository, _find_repository(planned)
     if own is None or repository is None or repository.directory is None:
         problem = f": {repository.problem}" if repository and repository.problem else ", and there is none here"
@@ -136,11 +140,14 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
             )
     start = parsers.commit(flags.one("from")) if flags.all("from") else ""
     asked = [parsers.copied_path(given) for given in planned.settings.all("copy")]
+    tools = find_git(copy, environ)
+    onto = ""
+    if not start:
+        start, onto = _commit_changes(planned, own, tools, copy)
     copies.create(copy)
     try:
-        tools = find_git(copy, environ)
         copies.save(replace(copy, base="-"))  # from here on no other agent sees the branch
-        copy = replace(copy, base=worktrees.make_worktree(own, tools, copy, start))
+        copy = replace(copy, base=worktrees.make_worktree(own, tools, copy, start), onto=onto)
         copies.save(copy)
         for note in worktrees.fill_submodules(copy, own, worktrees.list_submodules(planned.plan.git), tools):
             console.note(note)
@@ -155,6 +162,29 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
         _unmake(copies, copy, flags, environ)
         raise
     return copy
+
+
+def _commit_changes(planned: Planned, own: OwnGit, tools: Tools, copy: Copy) -> tuple[str, str]:
+    """Offer to bring uncommitted changes along; return a commit of them and the one below, or nothing."""
+    os.close(open_state(copy.scratch, COPIES))
+    secret = [leak.path for leak in planned.host.project.leaks]  # a commit would keep them
+    try:
+        with worktrees.Uncommitted(own, tools, copy, secret) as found:
+            asking = not planned.settings.on("yes") and planned.settings.one("confirm").value != "never"
+            shown = console.list_some([console.shorten(path, 80) for path in found.paths], _NAMED)
+            question = f"Bring your uncommitted changes along ({shown})? [Y/n] "
+            commit, onto = "", ""
+            if found.paths and not (asking and not console.confirm(question, default=True)):
+                commit, onto = found.commit()
+                console.note(f"your uncommitted changes come along ({shown}); `claudebox finish` takes them off again")
+            left = found.left if commit or not found.paths else [*found.left, *found.paths]
+            if left:
+                shown = console.list_some([console.shorten(path, 80) for path in left], _NAMED)
+                console.note(f"not committed, and stays behind: {shown} (`--copy FILE` brings a file)")
+            return commit, onto
+    except GitError as error:
+        console.note(f"uncommitted changes stay behind: {console.clean(str(error))}")
+        return "", ""
 
 
 def _bring(copy: Copy, path: str, *, asked: bool) -> bool:

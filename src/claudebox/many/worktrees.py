@@ -31,7 +31,8 @@ from claudebox.tables.paths import COPIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Self
 
     from claudebox.git.sandbox import Tools
     from claudebox.many.records import Agent, Records
@@ -83,6 +84,7 @@ class Copy:
     path: str
     source: str  # the project
     base: str = ""  # the commit that it began with
+    onto: str = ""  # the commit below, if `base` holds the user's uncommitted changes
     created: float = 0.0
     brought: tuple[str, ...] = ()  # ignored paths that were copied from the project
 
@@ -154,7 +156,8 @@ class Copies:
 
     def save(self, copy: Copy) -> None:
         """Write the file that describes a worktree."""
-        row = "\0".join((copy.source, copy.base, repr(time.time()), copy.name, *copy.brought))
+        began = f"{copy.base} {copy.onto}".strip()
+        row = "\0".join((copy.source, began, repr(time.time()), copy.name, *copy.brought))
         write_file(f"{copy.project}/.{os.path.basename(copy.path)}", os.fsencode(row))
 
     def remove(self, copy: Copy) -> None:
@@ -184,8 +187,9 @@ class Copies:
             return None
         source, base, created, branch, *brought = (*os.fsdecode(content).split("\0"), "", "", "", "")
         try:
-            path = f"{directory}/{name}"
-            return Copy(branch, path, source, base, float(created), tuple(filter(None, brought))) if branch else None
+            path, (base, _, onto) = f"{directory}/{name}", base.partition(" ")
+            more = tuple(filter(None, brought))
+            return Copy(branch, path, source, base, onto, float(created), more) if branch else None
         except ValueError:
             return None
 
@@ -390,6 +394,105 @@ def is_untouched(own: OwnGit, tools: Tools, copy: Copy) -> bool:
             )
     except GitError:
         return False
+
+
+# Uncommitted changes of the user: a commit on which the branch of an agent begins, taken off again when it is finished.
+
+
+_UNCOMMITTED = ("--untracked-files=all", "--ignore-submodules=all", "--no-renames")
+_MOST_CHANGED, _MOST_BYTES = 10_000, 256 << 20
+_MOST_REPLAYED = 500  # commits
+_PICK = """\
+rm -rf /tmp/tree /tmp/index; mkdir /tmp/tree; cd /tmp/tree
+git read-tree -i -m --aggressive "$1" "$2" "$3" && git merge-index -q git-merge-one-file -a >/dev/null && git write-tree
+"""
+
+
+class Uncommitted:
+    """What the user has changed in the project and not committed."""
+
+    def __init__(self, own: OwnGit, tools: Tools, copy: Copy, secret: Iterable[str]) -> None:
+        """Look, in a sandbox; files that are `secret` and what goes through filters stay where they are."""
+        self._own, self._copy = own, copy
+        layout, tree = describe_layout(own), own.worktree
+        mounts = ("--ro-bind", tree, tree, *host_mounts(layout))
+        environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": tree, "GIT_INDEX_FILE": "/tmp/index"}
+        environ |= {f"GIT_{who}_NAME": "claudebox" for who in ("AUTHOR", "COMMITTER")}
+        environ |= {f"GIT_{who}_EMAIL": "session@claudebox" for who in ("AUTHOR", "COMMITTER")}
+        config = {f"{layout.common}/config": plain_config(own.config)}
+        self._box = GitSandbox(tools, mounts, environ, copy.scratch, LIMITS, config)
+        self.paths: list[str] = []
+        self.left: list[str] = []  # paths that stay where they are
+        self._examine({os.path.relpath(path, tree) for path in secret})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._box.__exit__()
+
+    def _examine(self, secret: set[str]) -> None:
+        self._box.script('cp "$GIT_DIR/index" /tmp/index')
+        found = self._git("status", "--porcelain", "-z", *_UNCOMMITTED).split(b"\0")
+        rows = [(row[:2], os.fsdecode(row[3:])) for row in found if row and not row.endswith(b"/")]
+        if any(b"U" in state or state in (b"AA", b"DD") for state, _ in rows) or len(rows) > _MOST_CHANGED:
+            self.left = [path for _, path in rows]  # a merge is under way
+            return
+        names = [path for _, path in rows]
+        data = "".join(f"{path}\0" for path in names).encode("utf-8", "surrogateescape")
+        words = self._git("check-attr", "-z", "--stdin", "filter", data=data).split(b"\0") if names else []
+        filtered = {os.fsdecode(path) for path, value in zip(words[::3], words[2::3], strict=False)
+                    if value not in (b"unspecified", b"unset")}  # fmt: skip
+        size = 0
+        for path in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(f"{self._own.worktree}/{path}").st_size
+            fine = path not in secret and path not in filtered and size <= _MOST_BYTES
+            (self.paths if fine else self.left).append(path)
+
+    def commit(self) -> tuple[str, str]:
+        """Commit what is to come along; return that commit and the one below."""
+        head = self._git("rev-parse", "-q", "--verify", "HEAD^{commit}").decode().strip()
+        data = "".join(f"{path}\0" for path in self.paths).encode("utf-8", "surrogateescape")
+        self._git("read-tree", head)
+        self._git("update-index", "--add", "--remove", "-z", "--stdin", data=data)
+        tree = self._git("write-tree").decode().strip()
+        message = b"Uncommitted changes of the project\n\n`claudebox finish` takes this commit off the branch.\n"
+        return self._git("commit-tree", tree, "-p", head, data=message).decode().strip(), head
+
+    def _git(self, *words: str, data: bytes = b"") -> bytes:
+        return self._box.git("-C", self._own.worktree, *words, data=data)
+
+
+def take_off(own: OwnGit, tools: Tools, copy: Copy, tip: str) -> str:
+    """Take the user's changes off the branch; return its new tip, "" if it stays as it is.
+
+    The agent's commits are made again on the commit below. That fails where they changed the same lines.
+    """
+    layout = describe_layout(own)
+    environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": "/tmp/tree", "GIT_INDEX_FILE": "/tmp/index"}
+    config = {f"{layout.common}/config": plain_config(own.config)}
+    with GitSandbox(tools, host_mounts(layout), environ, copy.scratch, LIMITS, config) as box:
+        found = box.git("rev-list", "--reverse", "--topo-order", "--parents", tip, f"^{copy.base}").decode()
+        rows = [line.split() for line in found.splitlines()]
+        parents = [copy.base, *(row[0] for row in rows)]
+        straight = [row[1:] for row in rows] == [[parent] for parent in parents[:-1]]
+        if parents[-1] != tip or not straight or len(rows) > _MOST_REPLAYED:
+            return ""  # merges, or another history
+        now = copy.onto
+        for commit, parent in rows:
+            if box.script(_PICK, parent, now, commit):
+                return ""
+            tree = box.output().decode().strip()
+            named = box.git("log", "-1", "--format=%an%x00%ae%x00%ad%x00%cn%x00%ce%x00%cd%x00%B", "--date=raw", commit)
+            *who, message = named.split(b"\0", 6)
+            keys = ("AUTHOR_NAME", "AUTHOR_EMAIL", "AUTHOR_DATE", "COMMITTER_NAME", "COMMITTER_EMAIL", "COMMITTER_DATE")
+            given = (f"GIT_{key}={os.fsdecode(value)}" for key, value in zip(keys, who, strict=True))
+            if box.run("env", *given, "git", "commit-tree", tree, "-p", now, data=message.rstrip(b"\n") + b"\n"):
+                return ""
+            now = box.output().decode().strip()
+        box.git("update-ref", "-m", "claudebox: finish", copy.ref, now, tip)
+        return now
 
 
 def list_submodules(rows: Sequence[OwnGit]) -> dict[str, OwnGit]:

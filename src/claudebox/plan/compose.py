@@ -12,6 +12,7 @@ from claudebox.host import bubblewrap
 from claudebox.host.records import ancestors
 from claudebox.network import plan as network_plan
 from claudebox.network.records import Link
+from claudebox.plan import absent as plan_absent
 from claudebox.plan import bwrap, masking, mount_checks, sandbox_md, seccomp
 from claudebox.plan import environment as plan_environment
 from claudebox.plan import mounts as plan_mounts
@@ -54,6 +55,10 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     extra = join_extras((brokered, _tools(policy, host)))
     made = tuple(agent_plan.plan_variables(policy, host, held))
     variables = plan_environment.plan_variables(policy, host, (*made, *extra.variables))
+    outside = plan_environment.path_outside(host, variables)
+    absent = plan_absent.find_absent(host, outside)
+    variables += tuple(plan_absent.plan_variables(absent, host))
+    extra = extra.replace(mounts=(*extra.mounts, *plan_absent.plan_mounts(absent)))
     rows = _rows(policy, host, held, extra)
     own_git = git_plan.plan_own(policy, host)
     checkouts = (f"{git_plan.CHECKOUTS}/{row.name}" for row in host.git.empty_submodules)
@@ -88,7 +93,8 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         warnings=(*_warnings(policy, host, held), *extra.warnings),
         notes=(*_notes(policy, host), *limited),
         withheld=plan_environment.withheld(host, variables),
-        path_outside=plan_environment.path_outside(host, variables),
+        path_outside=outside,
+        absent=tuple(absent.items()),
         exposed=masking.find_exposed(host),
         inherited=host.agent.inherited,
         login=agent_plan.describe_missing_login(policy, host),

@@ -206,6 +206,7 @@ class Plan(Value):
     notes: tuple[str, ...] = ()  # what is worth a line and no warning
     withheld: tuple[str, ...] = ()
     path_outside: tuple[KeptOut, ...] = ()  # programs of the host's PATH that are not inside
+    absent: tuple[tuple[str, str], ...] = ()  # those in the home, each with a sentence that says what brings it in
     exposed: tuple[str, ...] = ()  # files of the project that hold secrets, with lines
     inherited: tuple[tuple[str, str], ...] = ()  # what comes along with settings of the host's client: kind and name
     login: str = ""  # how to log in, where nobody is

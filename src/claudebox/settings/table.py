@@ -38,7 +38,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "copy", (), "list", "Agents",
         "ignored paths of the project that `claudebox new` copies into the worktree, or `none`",
-        details="without this setting: `node_modules` and `.venv`",
+        details="without this setting: `node_modules`, `.venv` and `.env`",
         in_files="project", parse=parsers.copied_path,
     ),
     Setting(
