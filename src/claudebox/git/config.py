@@ -6,6 +6,7 @@ import os
 import stat
 
 from claudebox.base.files import expand, join, read_small, real_path
+from claudebox.base.globs import compile_path, fits_path
 from claudebox.base.records import Value
 from claudebox.tables.git_keys import FILTERS
 from claudebox.tables.paths import ASIDE, PASSED
@@ -83,37 +84,20 @@ def _is_met(condition: str, path: str, context: IncludeContext) -> bool:
             pattern = expand(pattern, "/", context.home) + ("/" if pattern.endswith("/") else "")
         elif not pattern.startswith("/"):
             pattern = f"**/{pattern}"
-        fold = kind == "gitdir/i"
-        return any(matches(_whole(pattern), name, fold=fold) for name in context.git_dirs)
+        if kind == "gitdir/i":
+            return any(_fits(pattern.lower(), name.lower()) for name in context.git_dirs)
+        return any(_fits(pattern, name) for name in context.git_dirs)
     if kind == "onbranch":
-        return bool(context.branch) and matches(_whole(pattern), context.branch)
+        return bool(context.branch) and _fits(pattern, context.branch)
     if kind == "hasconfig" and pattern.startswith("remote.*.url:"):
-        return any(matches(pattern.removeprefix("remote.*.url:"), url) for url in context.urls)
+        globs = compile_path(pattern.removeprefix("remote.*.url:"))
+        return any(fits_path(url.split("/"), globs) for url in context.urls)
     return False
 
 
-def _whole(pattern: str) -> str:
-    return f"{pattern}**" if pattern.endswith("/") else pattern
-
-
-def matches(pattern: str, text: str, *, fold: bool = False) -> bool:
-    """Return whether a pattern of git's matches: `*` stays in one part of a path, `**` does not."""
-    import re
-
-    out: list[str] = []
-    position = 0
-    while position < len(pattern):
-        rest = pattern[position:]
-        if rest.startswith("**/") and (position == 0 or pattern[position - 1] == "/"):
-            out.append("(?:.*/)?")
-            position += 3
-        elif rest.startswith("**"):
-            out.append(".*")
-            position += 2
-        else:
-            out.append({"*": "[^/]*", "?": "[^/]"}.get(rest[0]) or re.escape(rest[0]))
-            position += 1
-    return re.fullmatch("".join(out), text, (re.IGNORECASE if fold else 0) | re.DOTALL) is not None
+def _fits(pattern: str, text: str) -> bool:
+    """Return whether a text fits a pattern; one that ends with a slash stands for everything in a directory."""
+    return fits_path(text.split("/"), compile_path(f"{pattern}**/*" if pattern.endswith("/") else pattern))
 
 
 def user_files(home: str, environ: dict[str, str]) -> tuple[str, ...]:

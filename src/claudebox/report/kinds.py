@@ -7,6 +7,7 @@ import sys
 
 from claudebox.base import trees
 from claudebox.base.files import Closing, open_beneath, read_at
+from claudebox.base.globs import compile_glob, compile_path, fits_path
 from claudebox.base.records import Value
 from claudebox.base.trees import IS_DIRECTORY, IS_FILE, IS_LINK, KIND
 from claudebox.tables import reported_paths
@@ -14,9 +15,10 @@ from claudebox.tables.reported_paths import OUTPUT, UNASKED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
-    Glob = Callable[[str], object]
+    from claudebox.base.globs import Glob
+
     Rule = tuple[list[Glob | None], bool, bool]  # a glob for each part of a path, whether it ignores, directories only
 
 
@@ -42,7 +44,6 @@ _SHAPE = frozenset(("HEAD", "objects", "refs"))
 _OBEYED = frozenset(name for _, _, names in UNASKED for name in names.split())  # directories that are never output
 _TAG, _RULES = "CACHEDIR.TAG", ".gitignore"
 _LONGEST = 1 << 16  # bytes of a .gitignore
-_compiled: dict[str, Glob] = {}
 
 
 class Kind(Value):
@@ -55,37 +56,6 @@ class Kind(Value):
 
 
 OWN = Kind("own")
-
-
-def compile_glob(text: str) -> Glob:
-    """Return what tells whether a name fits a pattern as git has it; takes linear time for each star."""
-    import fnmatch
-    import re
-
-    if text not in _compiled:
-        plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[\\" else found[1], text)
-        # For each bracket that is not closed, fnmatch would search to the end: minutes for a long line of them.
-        closed, mark, rest = plain.replace("[^", "[!").rpartition("]")
-        _compiled[text] = re.compile(fnmatch.translate(closed + mark + rest.replace("[", "[[]"))).match
-    return _compiled[text]
-
-
-def fits_path(parts: Sequence[str], globs: Sequence[Glob | None]) -> bool:
-    """Return whether the parts of a path fit a glob each; None stands for any number of parts."""
-    here, at, retry, star = 0, 0, 0, -1
-    while here < len(parts):
-        glob = globs[at] if at < len(globs) else None
-        if at < len(globs) and glob is None:
-            star, retry = at, here
-            at += 1
-        elif glob is not None and glob(parts[here]):
-            here, at = here + 1, at + 1
-        elif star >= 0:  # back to the last star, never beyond it
-            retry += 1
-            here, at = retry, star + 1
-        else:
-            return False
-    return all(glob is None for glob in globs[at:])
 
 
 class _Names:
@@ -282,5 +252,5 @@ def _parse_rule(row: str) -> Rule | None:
     text = text.removeprefix("!")
     for_directories = text.endswith("/")
     text = text.rstrip("/")
-    parts = text.removeprefix("/").split("/") if "/" in text else ["**", text]
-    return [None if part == "**" else compile_glob(part) for part in parts], ignores, for_directories
+    pattern = text.removeprefix("/") if "/" in text else f"**/{text}"
+    return compile_path(pattern), ignores, for_directories
