@@ -19,7 +19,7 @@ from claudebox.git import importer
 from claudebox.git import state as git_state
 from claudebox.git.private import describe_layout
 from claudebox.git.refs import HEADS, REMOTES
-from claudebox.git.sandbox import GitError, GitSandbox
+from claudebox.git.sandbox import GitError
 from claudebox.git.sides import GITLINK, Side, agent_side, host_side, parse_changes
 from claudebox.host.machine import current_home
 from claudebox.many import sessions, worktrees
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from claudebox.base.state import Instance
     from claudebox.git.refs import Move
-    from claudebox.git.sandbox import Tools
+    from claudebox.git.sandbox import GitSandbox, Tools
     from claudebox.git.sides import TreeChange
     from claudebox.plan.records import OwnGit
     from claudebox.settings.layers import Settings
@@ -236,11 +236,8 @@ class Work:
 def look(copy: Copy, own: OwnGit, tools: Tools, instance: Instance) -> Work:
     """Return what was done in a worktree; `own` is its repository, `instance` holds the agent's git directories."""
     layout = describe_layout(own)
-    stores = (word for store in layout.stores[1:] for word in ("--ro-bind", store, store))
-    mounts = ("--ro-bind", layout.common, layout.common, "--ro-bind", copy.path, copy.path, *stores)
-    environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": copy.path}
-    config = {f"{layout.common}/config": worktrees.plain_config(own.config)}
-    box = GitSandbox(tools, mounts, environ, copy.scratch, worktrees.LIMITS, config)
+    mounts = ("--ro-bind", layout.common, layout.common, "--ro-bind", copy.path, copy.path)
+    box = worktrees.open_plain(own, tools, copy, mounts, {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": copy.path})
     work = Work("", [], {}, {}, [], [], [], [], [], [])
     with Side(box, layout, layout.git_dir) as side:
         side.begin_refs()

@@ -285,15 +285,18 @@ def _mount_large_files(common: str) -> tuple[str, ...]:
 
 def open_git(own: OwnGit, tools: Tools, copy: Copy) -> GitSandbox:
     """Return a git that can write to the repository and to the worktree."""
-    layout = describe_layout(own)
-    mounts = (*host_mounts(layout), "--bind", copy.path, copy.path, *_mount_large_files(own.real))
-    environ = {
-        "GIT_COMMITTER_EMAIL": "session@claudebox",
-        "GIT_COMMITTER_NAME": "claudebox",
-        "GIT_DIR": layout.git_dir,
-    }
-    config = {f"{layout.common}/config": plain_config(own.config)}
-    return GitSandbox(tools, mounts, environ, copy.scratch, LIMITS, config)
+    mounts = (*host_mounts(describe_layout(own)), "--bind", copy.path, copy.path, *_mount_large_files(own.real))
+    names = {"GIT_COMMITTER_EMAIL": "session@claudebox", "GIT_COMMITTER_NAME": "claudebox"}
+    return open_plain(own, tools, copy, mounts, {**names, "GIT_DIR": own.git_dir})
+
+
+def open_plain(
+    own: OwnGit, tools: Tools, copy: Copy, mounts: tuple[str, ...], environ: dict[str, str], config: str = ""
+) -> GitSandbox:
+    """Return a git with these mounts and borrowed objects, that runs nothing which a repository's `config` names."""
+    stores = (word for store, _ in own.stores[1:] for word in ("--ro-bind", store, store))
+    files = {config or f"{own.real}/config": plain_config(own.config)}
+    return GitSandbox(tools, (*mounts, *stores), environ, copy.scratch, LIMITS, files)
 
 
 def make_worktree(own: OwnGit, tools: Tools, copy: Copy, start: str) -> str:
@@ -532,8 +535,7 @@ def fill_submodules(copy: Copy, own: OwnGit, rows: dict[str, OwnGit], tools: Too
 
 def _read_links(own: OwnGit, copy: Copy, outer: str, tools: Tools) -> dict[str, str]:
     """Return path and commit of each submodule in a checkout."""
-    mounts, config = ("--ro-bind", own.real, own.real), {f"{own.real}/config": plain_config(own.config)}
-    with GitSandbox(tools, mounts, {"GIT_DIR": outer}, copy.scratch, Limits(), config) as box:
+    with open_plain(own, tools, copy, ("--ro-bind", own.real, own.real), {"GIT_DIR": outer}) as box:
         raw = box.git("ls-files", "-s", "-z")
     found = {}
     for line in raw.split(b"\0"):
@@ -551,9 +553,7 @@ def _fill(copy: Copy, row: OwnGit, tools: Tools, places: tuple[str, str, str], c
     private.write(f"{checkout}/.git", b"gitdir: " + os.fsencode(os.path.relpath(inner, checkout)) + b"\n")
     mounts = ("--bind", copy.path, copy.path, "--bind", git_dir, git_dir, *_mount_large_files(row.real))
     environ = {"GIT_DIR": inner, "GIT_WORK_TREE": checkout}
-    stores = tuple(word for store, _ in row.stores[1:] for word in ("--ro-bind", store, store))
-    config = {f"{inner}/config": plain_config(row.config)}
-    with GitSandbox(tools, (*mounts, *stores), environ, copy.scratch, LIMITS, config) as box:
+    with open_plain(row, tools, copy, mounts, environ, f"{inner}/config") as box:
         if box.ask("cat-file", "-e", f"{commit}^{{commit}}") is None:
             raise GitError("the project does not have its commit")
         box.git("read-tree", "--reset", "-u", "HEAD")
@@ -635,8 +635,5 @@ def bring_submodule(copy: Copy, row: OwnGit, source: OwnGit, moves: list[Move], 
 
 def _agent_side(copy: Copy, row: OwnGit, tools: Tools) -> Side:
     """Open a submodule of the worktree read-only; its content was imported as checked data."""
-    layout = describe_layout(row)
-    stores = (word for store in layout.stores[1:] for word in ("--ro-bind", store, store))
-    mounts = ("--ro-bind", row.real, row.real, *stores)
-    config = {f"{row.real}/config": plain_config(row.config)}
-    return Side(GitSandbox(tools, mounts, {"GIT_DIR": row.real}, copy.scratch, LIMITS, config), layout, row.real)
+    box = open_plain(row, tools, copy, ("--ro-bind", row.real, row.real), {"GIT_DIR": row.real})
+    return Side(box, describe_layout(row), row.real)

@@ -290,4 +290,4 @@ def records(directory: str, project: str = "") -> list[str]:
         return []
     except OSError as error:
         raise ClaudeboxError(f"`{directory}` cannot be read: {error.strerror}") from None
-    return [name for name in sort_names(names) if f"-{project}" in name]
+    return [name for name in sort_names(names) if not project or f"-{project}" in name]

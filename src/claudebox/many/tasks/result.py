@@ -13,13 +13,13 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from claudebox.base import console
+from claudebox.base import console, trees
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import read_small
 from claudebox.broker.metering import TokenUsage
 from claudebox.many.tasks.task import OVER_BUDGET
 from claudebox.report import receipt
-from claudebox.report.log import find_doubts, read_lines
+from claudebox.report.log import find_doubts, read_lines, records
 from claudebox.tables.prices import known_maker
 
 TYPE_CHECKING = False
@@ -160,9 +160,12 @@ def copy_state(state: str, target: str, session: str) -> str:
         with open(f"{target}/receipt.txt", "w", encoding="utf-8", errors="backslashreplace") as shown:
             shown.writelines(f"{console.clean(line)}\n" for line in lines)
     # A session that was killed did not say which conversation is its own: take the latest.
-    written = [*_files(f"{state}/instances", ("*", "claude", "projects", "*"), f"{session}.jsonl")]
-    plain = [path for path in written if stat.S_ISREG(os.lstat(path).st_mode)]
-    for path in sorted(plain, key=lambda each: os.lstat(each).st_mtime)[-1:]:
+    plain = [
+        path for path, entry in trees.Walk(f"{state}/instances").entries()
+        if path.endswith(f"{session}.jsonl") and entry.is_file(follow_symlinks=False)
+        and os.path.dirname(os.path.dirname(path)).endswith("/claude/projects")
+    ]  # fmt: skip
+    for path in sorted(plain, key=os.path.getmtime)[-1:]:
         with contextlib.suppress(OSError):
             _copy(path, f"{target}/transcript.jsonl")
     with contextlib.suppress(OSError), open(f"{target}/transcript.jsonl", "rb") as file:
@@ -175,10 +178,10 @@ def copy_state(state: str, target: str, session: str) -> str:
 
 def logs(state: str) -> Iterator[str]:
     """Yield the logs of the agent's sessions, one for each try."""
-    for path in _files(f"{state}/log", (), ".jsonl"):
-        with open(path, "rb") as file:
+    for name in records(f"{state}/log"):
+        with open(f"{state}/log/{name}", "rb") as file:
             if b'"program":"client"' in file.readline(1 << 20).replace(b": ", b":"):
-                yield path
+                yield f"{state}/log/{name}"
 
 
 def copy_messages(path: str, target: str) -> str:
@@ -194,20 +197,6 @@ def copy_messages(path: str, target: str) -> str:
             copy.write(f"{cleaned}\n")
             last = cleaned if cleaned.strip() and not cleaned.startswith("hint:") else last
     return last[:300]
-
-
-def _files(top: str, between: tuple[str, ...], ending: str) -> Iterator[str]:
-    """Yield files with this ending, some directories deep, following no links."""
-    directories = [top]
-    for part in between:
-        names = []
-        for directory in directories:
-            with contextlib.suppress(OSError):
-                names += [f"{directory}/{name}" for name in (os.listdir(directory) if part == "*" else [part])]
-        directories = [name for name in names if os.path.isdir(name) and not os.path.islink(name)]
-    for directory in directories:
-        with contextlib.suppress(OSError):
-            yield from (f"{directory}/{name}" for name in sorted(os.listdir(directory)) if name.endswith(ending))
 
 
 def _copy(source: str, target: str) -> None:
