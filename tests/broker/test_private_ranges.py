@@ -7,10 +7,9 @@ import asyncio
 import pytest
 from tests.network import topology
 
-from claudebox.base import addresses
+from claudebox.base import addresses, netlink
 from claudebox.broker.proxy import dial as module
 from claudebox.broker.proxy.dial import Dialer, NoConnection, PrivateRanges, RangeWatch
-from claudebox.network import netlink
 from claudebox.network.facts import HostProxy
 from claudebox.network.plan import closed_ranges
 

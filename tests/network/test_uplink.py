@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from claudebox.base import addresses
-from claudebox.network import netlink, nftables, uplink
+from claudebox.base import addresses, netlink
+from claudebox.network import nftables, routes, uplink
 from claudebox.network.plan import closed_ranges
 from claudebox.settings.records import AddressRequest
 from claudebox.tables import network as tables_network
@@ -65,7 +65,7 @@ def address(family, length, *attributes):
 def test_addresses_peers_and_networks_without_a_gateway_are_surroundings():
     # proves F04
     four, six = (lambda text: ipaddress.ip_address(text).packed,) * 2
-    own, near = netlink.surroundings([
+    own, near = routes.surroundings([
         address(socket.AF_INET, 24, (1, four("203.0.113.5")), (2, four("203.0.113.5"))),
         address(socket.AF_INET, 32, (1, four("198.51.100.1")), (2, four("198.51.100.2"))),
         address(socket.AF_INET6, 64, (1, six("2001:db8::5"))),
@@ -91,7 +91,7 @@ def test_a_route_with_several_next_hops_is_near_if_one_of_them_has_no_gateway():
 
     def found(hops: bytes) -> bool:
         destination = ipaddress.ip_address("203.1.0.0").packed
-        return any(netlink.surroundings([message(socket.AF_INET, 16, (1, destination), (9, hops))]))
+        return any(routes.surroundings([message(socket.AF_INET, 16, (1, destination), (9, hops))]))
 
     assert found(hop() + hop())
     assert found(hop(gateway) + hop())
@@ -129,7 +129,7 @@ def test_addresses_of_the_host_are_barred_in_front_of_what_is_opened():
 
 def test_a_route_that_makes_everything_local_is_no_address_of_the_host():
     kind = bytes([socket.AF_INET, 0, 0, 0, 0, 0, 0, 2]) + bytes(4)
-    assert netlink.surroundings([(24, kind)]) == (set(), set())
+    assert routes.surroundings([(24, kind)]) == (set(), set())
 
 
 def test_the_chain_that_is_hooked_drops_and_ends_in_refusal():

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import stat
+from sys import byteorder
 
-from claudebox.base import syscalls
+from claudebox.base import netlink, syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, mode_of, read_small
 from claudebox.base.records import Value
@@ -34,8 +35,7 @@ _MOST_ENTRIES, _MOST_SECONDS = 2_000_000, 20.0  # of a walk that must see everyt
 _FEWER_ENTRIES, _FEWER_SECONDS = 200_000, 1.0  # of one that may say that it did not
 _MOST_UNKNOWN = 256  # sockets that nobody seems to hold, and that are masked all the same
 _MOST_BOUND = 1500  # bwrap takes no more options
-_AF_NETLINK, _SOCK_DIAG = 16, 4
-_REQUEST_AND_DUMP, _BY_FAMILY, _ERROR, _DONE = 0x301, 20, 2, 3
+_BY_FAMILY = 20
 _DATAGRAM, _CONNECTED = 2, 1
 _AF_UNIX, _SHOW_NAME_AND_PLACE, _NAME, _PLACE = 1, 3, 0, 1
 
@@ -249,54 +249,24 @@ def _below(path: str, top: str) -> str | None:
 def _bound() -> list[BoundSocket] | None:
     """Return the sockets of this network namespace that have a path, None if the kernel does not list them."""
     body = bytes((_AF_UNIX, 0, 0, 0)) + b"".join(
-        number.to_bytes(4, "little") for number in (0xFFFFFFFF, 0, _SHOW_NAME_AND_PLACE, 0, 0)
+        number.to_bytes(4, byteorder) for number in (0xFFFFFFFF, 0, _SHOW_NAME_AND_PLACE, 0, 0)
     )
-    request = (16 + len(body)).to_bytes(4, "little") + _BY_FAMILY.to_bytes(2, "little")
-    request += _REQUEST_AND_DUMP.to_bytes(2, "little") + bytes(8) + body
     try:
-        kernel = syscalls.socket.socket(_AF_NETLINK, syscalls.socket.SOCK_RAW, _SOCK_DIAG)
+        channel = netlink.connect(netlink.SOCKETS)
+        try:
+            answers = netlink.dump(channel, _BY_FAMILY, body)
+        finally:
+            channel.close()
     except OSError:
         return None
     found: dict[tuple[int, int], BoundSocket] = {}
-    try:
-        kernel.settimeout(10)
-        kernel.send(request)
-        while True:
-            answer = memoryview(kernel.recv(1 << 16))
-            while answer:
-                length, kind = int.from_bytes(answer[:4], "little"), int.from_bytes(answer[4:6], "little")
-                if kind == _ERROR or length < 16:
-                    return None
-                if kind == _DONE:
-                    return list(found.values())
-                row = _parse(answer[32:length], bytes(answer[24:32]).hex())
-                if row is not None and _can_answer(answer[17], answer[18]):
-                    found[row.device, row.inode] = row
-                answer = answer[(length + 3) & ~3 :]
-    except OSError:
-        return None
-    finally:
-        kernel.close()
-
-
-def _can_answer(kind: int, state: int) -> bool:
-    """Return whether a socket takes connections, or may do so later; one end of a connection has its name as well."""
-    return kind == _DATAGRAM or state != _CONNECTED
-
-
-def _parse(attributes: memoryview, cookie: str) -> BoundSocket | None:
-    """Read the attributes of one socket; those without a path have no place."""
-    name, place = b"", b""
-    while len(attributes) >= 4:
-        length, kind = int.from_bytes(attributes[:2], "little"), int.from_bytes(attributes[2:4], "little")
-        if length < 4:
-            break
-        if kind == _NAME:
-            name = bytes(attributes[4:length])
-        elif kind == _PLACE:
-            place = bytes(attributes[4:length])
-        attributes = attributes[(length + 3) & ~3 :]
-    if len(place) < 8:
-        return None
-    inode, device = int.from_bytes(place[:4], "little"), int.from_bytes(place[4:8], "little")
-    return BoundSocket(device, inode, os.fsdecode(name.rstrip(b"\0")), cookie)
+    for _, answer in answers:
+        kind, state, cookie = answer[1], answer[2], answer[8:16]
+        fields = {name: value for name, _, value in netlink.attributes(answer[16:])}
+        place = fields.get(_PLACE, b"")
+        # One end of a connection has the name of the listener, and answers nobody.
+        if len(place) >= 8 and (kind == _DATAGRAM or state != _CONNECTED):
+            inode, device = int.from_bytes(place[:4], byteorder), int.from_bytes(place[4:8], byteorder)
+            name = os.fsdecode(fields.get(_NAME, b"").rstrip(b"\0"))
+            found[device, inode] = BoundSocket(device, inode, name, cookie.hex())
+    return list(found.values())

@@ -14,10 +14,10 @@ import select
 import time
 from sys import byteorder
 
-from claudebox.base import addresses, process, syscalls
+from claudebox.base import addresses, netlink, process, syscalls
 from claudebox.base.files import Closing
 from claudebox.base.syscalls import socket
-from claudebox.network import netlink, nftables
+from claudebox.network import nftables, routes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -205,12 +205,12 @@ class AddressWatch:
         self._ranges = link.ranges
         self._in_flight = IN_FLIGHT[link.program]
         # A socket stays in the network where it was made, wherever its process goes.
-        self.changes = netlink.connect(netlink.ROUTE, netlink.CHANGES)
+        self.changes = netlink.connect(netlink.ROUTE, routes.CHANGES)
         self._tables = netlink.connect(netlink.ROUTE)
         self._known: dict[str, set[Prefix]] = {nftables.MACHINE: set(), nftables.NEAR: set()}
         self._own: set[Prefix] = set()  # every address of the host, also those that a range bars anyway
-        messages = netlink.read_tables(self._tables)
-        self.ipv6 = netlink.has_default_route(messages, socket.AF_INET6)
+        messages = routes.read_tables(self._tables)
+        self.ipv6 = routes.has_default_route(messages, socket.AF_INET6)
         # A kernel without IPv6 has no rules for it, and needs none.
         self._families = nftables.FAMILIES if os.path.exists("/proc/self/net/if_inet6") else (socket.AF_INET,)
         self._rules = [*nftables.fixed(link.ranges, link.forwarder, self._families), *self._new_rules(messages)]
@@ -221,7 +221,7 @@ class AddressWatch:
     def _new_rules(self, messages: list[tuple[int, bytes]]) -> list[nftables.Rule]:
         """Return the rules against what is new of the host's addresses and its neighbourhood."""
         rules: list[nftables.Rule] = []
-        surroundings = netlink.surroundings(messages)
+        surroundings = routes.surroundings(messages)
         self._own |= surroundings[0]
         for chain, found in zip(self._known, surroundings, strict=True):
             new = nftables.find_unbarred(found, self._known[chain], self._ranges, own=chain == nftables.MACHINE)
@@ -249,7 +249,7 @@ class AddressWatch:
     def follow(self) -> None:
         """Bar the host's new addresses."""
         netlink.drain(self.changes)
-        new = self._new_rules(netlink.read_tables(self._tables))
+        new = self._new_rules(routes.read_tables(self._tables))
         if new:
             assert self._filter is not None  # noqa: S101
             nftables.add(self._filter, new)
@@ -291,6 +291,7 @@ _PREFIX = (b"\xc6\x12\x00\x00", 15)  # 198.18.0.0/15
 _TRIAL = ("198.18.0.1", 7)
 _CHAIN = "names"
 _DESTINATION, _DEVICE = 1, 4
+_NEW_LINK, _GET_LINKS = 16, 18
 _LOCAL_TABLE, _STATIC, _HOST_SCOPE, _LOCAL = 255, 4, 254, 2
 _LOOPBACK = 1  # index of `lo` in every network namespace
 _NO_WAY = (errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EHOSTUNREACH)
@@ -316,7 +317,7 @@ def _install_redirect(port: int) -> None:
     body += netlink.attribute(_DESTINATION, _PREFIX[0])
     body += netlink.attribute(_DEVICE, _LOOPBACK.to_bytes(4, byteorder))
     flags = netlink.REQUEST | netlink.ACK | netlink.CREATE | netlink.EXCLUSIVE
-    netlink.transact(netlink.connect(netlink.ROUTE), netlink.header(netlink.NEW_ROUTE, flags, body), 1)
+    netlink.transact(netlink.connect(netlink.ROUTE), netlink.header(routes.NEW_ROUTE, flags, body), 1)
 
 
 def _try_redirect(listener: socket.socket) -> None:
@@ -340,9 +341,9 @@ def _try_redirect(listener: socket.socket) -> None:
 
 def find_way_out() -> str:
     """Return what is wrong if there is any way out of this network, which is to have none."""
-    links = netlink.dump(netlink.connect(netlink.ROUTE), netlink.GET_LINKS, bytes(16))
-    devices = [int.from_bytes(body[4:8], byteorder) for kind, body in links if kind == netlink.NEW_LINK]
-    up = [body for kind, body in links if kind == netlink.NEW_LINK and int.from_bytes(body[8:12], byteorder) & 1]
+    links = netlink.dump(netlink.connect(netlink.ROUTE), _GET_LINKS, bytes(16))
+    devices = [int.from_bytes(body[4:8], byteorder) for kind, body in links if kind == _NEW_LINK]
+    up = [body for kind, body in links if kind == _NEW_LINK and int.from_bytes(body[8:12], byteorder) & 1]
     if any(int.from_bytes(body[4:8], byteorder) != _LOOPBACK for body in up) or _LOOPBACK not in devices:
         return "the network of the sandbox has a way out that was not planned"
     for family, address in _ELSEWHERE:

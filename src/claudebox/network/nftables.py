@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from sys import byteorder
 
-from claudebox.base import addresses
+from claudebox.base import addresses, netlink
+from claudebox.base.netlink import attribute, attributes, nest
 from claudebox.base.records import Value
 from claudebox.base.syscalls import socket
-from claudebox.network import netlink
-from claudebox.network.netlink import attribute, attributes, nest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from claudebox.base import netlink
 from claudebox.base.addresses import NAT64, covers, parse_prefix
 from claudebox.broker.proxy.names import Denied
-from claudebox.network import netlink
+from claudebox.network import routes
 from claudebox.network.records import Ranges
 
 TYPE_CHECKING = False
@@ -99,12 +100,12 @@ class RangeWatch:
         self.ranges = PrivateRanges(ranges, *self._read())
 
     def _open(self) -> None:
-        self._changes = netlink.connect(netlink.ROUTE, netlink.CHANGES)
+        self._changes = netlink.connect(netlink.ROUTE, routes.CHANGES)
         self._changes.setblocking(False)  # noqa: FBT003
         self._tables = netlink.connect(netlink.ROUTE)
 
     def _read(self) -> tuple[set[Prefix], set[Prefix]]:
-        return netlink.surroundings(netlink.read_tables(self._tables))
+        return routes.surroundings(routes.read_tables(self._tables))
 
     def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._changes.fileno(), self.follow)
