@@ -129,7 +129,7 @@ def test_a_machine_without_the_restriction_is_left_alone(ubuntu):
 def test_the_profile_names_the_bwrap_that_was_found(ubuntu, bwrap):
     # proves HOST-12
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from claudebox.host import bubblewrap as apparmor;"
+        "import sys; sys.path.insert(0, sys.argv[1]); from claudebox.host import remedies as apparmor;"
         "made = apparmor.find_remedy(sys.argv[2]); open(made.path, 'w').write(made.text); print(made.path)"
     )
     made = ubuntu.run("python3", "-IS", "-c", program, str(REPOSITORY / "src"), bwrap)

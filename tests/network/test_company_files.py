@@ -16,8 +16,13 @@ from claudebox.network.facts import CompanyNetwork, read_company
 from claudebox.plan import compose
 from claudebox.plan.records import ENTRANCE
 from claudebox.settings.records import NameRequest, Policy
-from claudebox.tables.environment import ADDED_AUTHORITIES, AUTHORITIES, NPM_AUTHORITIES
-from claudebox.tables.inside import CA_BUNDLE_INSIDE, NAMED_AUTHORITIES_INSIDE
+from claudebox.tables.environment import (
+    ADDED_AUTHORITIES,
+    AUTHORITIES,
+    CA_BUNDLE_INSIDE,
+    NAMED_AUTHORITIES_INSIDE,
+    NPM_AUTHORITIES,
+)
 
 ONE, OTHER = TestAuthority("one").certificate, TestAuthority("other").certificate
 KEY = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"

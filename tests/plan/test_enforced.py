@@ -12,11 +12,11 @@ from tests.support import hosts
 
 from claudebox.base import addresses
 from claudebox.broker import plan as secret_plans
+from claudebox.broker import wire
 from claudebox.broker.proxy.dial import PrivateRanges
 from claudebox.host.records import Destination
 from claudebox.network import nftables
 from claudebox.network import plan as network_plan
-from claudebox.network import records as wire
 from claudebox.network.records import Barred, Ranges
 from claudebox.network.uplink import Candidate
 from claudebox.plan import bwrap, compose, explain

@@ -9,10 +9,8 @@ from claudebox.plan.environment import plan_variables, withheld
 from claudebox.plan.records import Variable
 from claudebox.settings.records import NameRequest, Policy
 from claudebox.tables import environment as tables_environment
-from claudebox.tables import inside
 from claudebox.tables import secrets as tables_secrets
-from claudebox.tables.environment import CACHES, LOADERS
-from claudebox.tables.inside import BYTECODE
+from claudebox.tables.environment import BYTECODE, CACHES, LOADERS
 
 
 def plan(environ: dict[str, str], *names: str, **changes):
@@ -159,7 +157,7 @@ def test_a_store_gives_a_path_of_store_directories_only():
     host = hosts.nixos()
     rows = {row.name: row.value for row in plan_variables(Policy("client"), host, ())}
 
-    assert rows["PATH"] == ":".join((inside.CLIENT_DIRECTORY, *host.system.store_path))
+    assert rows["PATH"] == ":".join((tables_environment.CLIENT_DIRECTORY, *host.system.store_path))
     assert all(entry.startswith(("/nix/store/", "/run/claudebox/")) for entry in rows["PATH"].split(":"))
 
 

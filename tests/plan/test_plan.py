@@ -10,7 +10,7 @@ from claudebox.host.records import Bubblewrap
 from claudebox.plan import compose, seccomp
 from claudebox.plan.records import Mount
 from claudebox.settings.records import MountRequest, NameRequest, Policy
-from claudebox.tables import inside
+from claudebox.tables import environment as tables_environment
 from claudebox.tables.gate import GATES
 
 CLIENT = Policy("client", ("-p", "hello"))
@@ -119,7 +119,7 @@ def test_the_gate_is_told_which_signals_to_give_back():
         compose.make_plan(CLIENT, hosts.debian(ignored_signals=numbers)).gate for numbers in (frozenset(), ignored)
     )
 
-    assert path == inside.GATE
+    assert path == tables_environment.GATE
     assert [number for number in range(32) if int(mask) >> number & 1] == [1, 2, 3, 10, 12, 15]
     assert [number for number in range(32) if int(without) >> number & 1] == [2, 3, 10, 12, 15]  # `nohup` means it
 
@@ -127,7 +127,7 @@ def test_the_gate_is_told_which_signals_to_give_back():
 @pytest.mark.parametrize("make", [hosts.debian, hosts.unmerged])
 def test_the_gate_is_that_of_the_machine(make):
     host = make()
-    (row,) = (row for row in compose.make_plan(CLIENT, host).mounts if row.dest == inside.GATE)
+    (row,) = (row for row in compose.make_plan(CLIENT, host).mounts if row.dest == tables_environment.GATE)
 
     assert (row.content, row.mode) == (GATES[host.machine.architecture], 0o555)
 

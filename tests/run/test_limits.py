@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from claudebox.host import machine
+from claudebox.host import control_groups
 
 HOG = "head -c 400m /dev/zero | tail -c 399m | wc -c"  # tail keeps all of it in memory
 
@@ -55,7 +55,7 @@ def test_processes_and_scratch_are_limited_without_any_privilege(user_box):
 @pytest.mark.parametrize(("flag", "value"), [("--memory", "200M"), ("--set", "cpus=0.5")])
 def test_memory_and_processors_are_limited_or_the_launch_is_refused(box, flag, value):
     # proves LIMIT-02
-    group = machine.find_group(box.account.uid, ("/usr/bin",))
+    group = control_groups.find_group(box.account.uid, ("/usr/bin",))
     if group.problem or (group.way == "direct" and box.account.uid != os.getuid()):
         refused = box.run("true", flags=(flag, value))
         assert refused.returncode == 125

@@ -6,7 +6,7 @@ from claudebox.agent.facts import find_credential
 from claudebox.base.errors import ClaudeboxError
 from claudebox.plan import environment as plan_environment
 from claudebox.plan.records import Mount, Variable
-from claudebox.tables.inside import CLIENT_DIRECTORY
+from claudebox.tables.environment import CLIENT_DIRECTORY
 from claudebox.tables.paths import TEXTS
 from claudebox.tables.secrets import looks_secret
 

@@ -28,7 +28,7 @@ from claudebox.agent.facts import text_at
 from claudebox.agent.login import DONE, REFUSED, UNREACHABLE, UNUSABLE
 from claudebox.base import syscalls
 from claudebox.base.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, read_small, real_path, replace_file
-from claudebox.network import records as network_records
+from claudebox.broker import wire
 from claudebox.network.facts import find_proxy, make_context
 from claudebox.network.records import Trust
 
@@ -59,7 +59,7 @@ def renew_detached(descriptor: int) -> int:
     """Renew for a broker, which has written what to do into this file in memory; return the exit status."""
     _withdraw()
     with os.fdopen(descriptor, "rb") as file:
-        source, refused, proxy, trust, kind = network_records.unpack(file.read())
+        source, refused, proxy, trust, kind = wire.unpack(file.read())
     try:
         return renew(source, kind, refused=refused, proxy=proxy, context=make_context(trust))
     except (OSError, ValueError):

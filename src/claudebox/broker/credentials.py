@@ -11,7 +11,7 @@ from claudebox.agent import login
 from claudebox.agent.facts import text_at
 from claudebox.base import syscalls
 from claudebox.base.files import PACKAGE, Closing, read_small
-from claudebox.network.records import pack
+from claudebox.broker.wire import pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

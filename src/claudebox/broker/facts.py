@@ -12,7 +12,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import PACKAGE, read_small, real_path
 from claudebox.base.records import Value
 from claudebox.base.syscalls import socket
-from claudebox.tables.inside import MODEL_PORT
+from claudebox.tables.environment import MODEL_PORT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

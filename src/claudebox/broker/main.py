@@ -18,7 +18,7 @@ from importlib import import_module
 
 from claudebox.base import syscalls
 from claudebox.broker.reception import Reception
-from claudebox.network.records import FAILED, LISTENERS, READY, TOTALS, unpack
+from claudebox.broker.wire import FAILED, LISTENERS, READY, TOTALS, unpack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from claudebox.network.records import (
 )
 from claudebox.plan.records import MODEL_PLACEHOLDER, Extras, Fetched, Mount, Variable
 from claudebox.settings.domains import Permission, parse_domain
-from claudebox.tables.inside import MODEL_PORT
+from claudebox.tables.environment import MODEL_PORT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from claudebox.base import process, syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import PACKAGE, is_private
 from claudebox.base.syscalls import socket
-from claudebox.network.records import CONTROL, FAILED, LISTENERS, READY, TOTALS, pack
+from claudebox.broker.wire import CONTROL, FAILED, LISTENERS, READY, TOTALS, pack
 from claudebox.plan.records import ENTRANCE, MODEL_PLACEHOLDER
 from claudebox.run.sidecars import Sidecar
 

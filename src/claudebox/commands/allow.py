@@ -8,9 +8,9 @@ import socket
 from claudebox import session
 from claudebox.base import console
 from claudebox.base.errors import DECLINED, ClaudeboxError
+from claudebox.broker import wire
 from claudebox.broker.sidecar import control_directory
 from claudebox.host.machine import current_directory, current_home
-from claudebox.network import records as network_records
 from claudebox.run.live_sessions import list_sessions
 from claudebox.settings import domains as settings_domains
 from claudebox.settings.policy import read_groups
@@ -55,10 +55,10 @@ def _tell(process: int, names: tuple[str, ...]) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
         channel.settimeout(_PATIENCE)
         try:
-            channel.connect(f"{directory}/{network_records.CONTROL}")
+            channel.connect(f"{directory}/{wire.CONTROL}")
             channel.sendall(" ".join(names).encode("ascii"))
             answer = channel.recv(4096)
         except OSError as error:
             raise ClaudeboxError(f"the session does not answer: {error.strerror or error}") from None
-    if answer != network_records.READY:
+    if answer != wire.READY:
         raise ClaudeboxError(f"the session refused: {console.clean(answer.decode('utf-8', 'replace'))}")

@@ -22,7 +22,7 @@ from claudebox.base.files import read_small
 from claudebox.broker import facts as broker_facts
 from claudebox.broker import plan as broker_plan
 from claudebox.commands import rehearsal
-from claudebox.host import bubblewrap, machine, programs, remedies
+from claudebox.host import bubblewrap, control_groups, machine, programs, remedies
 from claudebox.host import records as host_records
 from claudebox.network import uplink
 from claudebox.nix import facts as nix_facts
@@ -268,7 +268,7 @@ def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Row:
 
 def _limits(path: tuple[str, ...]) -> Row:
     always = "time, processes, scratch: always"
-    group = machine.find_group(os.getuid(), path)
+    group = control_groups.find_group(os.getuid(), path)
     if group.problem:
         return "ok", f"{always}; `--memory` and `cpus` are refused here: {group.problem}", ""
     way = "your systemd" if group.way == "systemd" else group.place

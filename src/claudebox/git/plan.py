@@ -14,7 +14,7 @@ from claudebox.plan import protected as plan_protected
 from claudebox.plan.records import GIT_TOKEN, Fetched, Hooks, Mount, OwnGit, Stub, placeholder_key
 from claudebox.tables import git_keys
 from claudebox.tables import paths as tables_paths
-from claudebox.tables.inside import GIT_HELPER, GIT_TOKEN_FILE
+from claudebox.tables.environment import GIT_HELPER, GIT_TOKEN_FILE
 from claudebox.tables.secrets import value_looks_secret
 
 TYPE_CHECKING = False

@@ -12,20 +12,15 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, mode_of, read_small, real_path
 from claudebox.base.records import Value
 from claudebox.host import bubblewrap, programs
-from claudebox.host.records import Machine, Submount, System, ancestors
+from claudebox.host.records import Machine, Submount, System
 from claudebox.tables import paths as tables_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Literal
-
+    from claudebox.host.control_groups import ControlGroup
     from claudebox.host.paths import Examiner
     from claudebox.host.records import PathFact
     from claudebox.settings.records import Policy
-
-
-_PT_INTERP = 3  # kind of an ELF program header
 
 
 def find_machine(policy: Policy, path: tuple[str, ...]) -> Machine:
@@ -40,15 +35,29 @@ def find_machine(policy: Policy, path: tuple[str, ...]) -> Machine:
         cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),
         hostname=bubblewrap.can_name_sandbox(),
         terminal=os.isatty(0) and os.isatty(1),
-        control_group=find_group(uid, path, wanted) if wanted else None,
+        control_group=_find_group(uid, path, wanted),
         kernel_settings=tuple(row for row in tables_paths.KERNEL_SETTINGS if uid == 0 and os.path.exists(row)),
         ignored_signals=frozenset(number for number in range(1, 16) if signal.getsignal(number) is signal.SIG_IGN),
     )
 
 
+def _find_group(uid: int, path: tuple[str, ...], wanted: tuple[str, ...]) -> ControlGroup | None:
+    if not wanted:
+        return None
+    from claudebox.host import control_groups
+
+    return control_groups.find_group(uid, path, wanted)
+
+
 def find_system(examiner: Examiner, environ: dict[str, str], path: tuple[str, ...], store: str) -> System:
     """Look at the distribution, whose Nix store is the given one."""
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
+    store_path = build_paths.STORE_PATH if store else ()
+    store_links: tuple[tuple[str, str], ...] = ()
+    if store and not usr:
+        from claudebox.host import store as host_store
+
+        store_path, store_links = host_store.find_path(path), host_store.find_links(path)
     return System(
         usr=usr,
         roots=roots() if usr else (),
@@ -56,8 +65,8 @@ def find_system(examiner: Examiner, environ: dict[str, str], path: tuple[str, ..
         etc=etc(examiner),
         masked=tuple(row for row in tables_paths.MASKED if os.path.isfile(row[0])),
         store=store,
-        store_path=store_path(path, usr=usr) if store else (),
-        store_links=store_links(path) if store and not usr else (),
+        store_path=store_path,
+        store_links=store_links,
         bash=os.path.exists("/bin/bash") or not usr,
         pager="PAGER" in environ and programs.is_of_system(environ["PAGER"]),
         ca_bundle=ca_bundle(examiner),
@@ -95,51 +104,6 @@ def etc(examiner: Examiner) -> tuple[tuple[str, str, str], ...]:
 def has_nix(environ: dict[str, str]) -> bool:
     """Return whether this machine has Nix."""
     return bool(environ.get("NIX_REMOTE")) or any(map(os.path.isdir, ("/nix/store", "/nix/var/nix/daemon-socket")))
-
-
-def store_path(path: tuple[str, ...], *, usr: bool = False) -> tuple[str, ...]:
-    """Return the directories of a PATH that lies wholly in the store (SAND-10); beside /usr only what was baked."""
-    if build_paths.STORE_PATH or usr:
-        return build_paths.STORE_PATH
-    found = (programs.find_tool(tool, path) for tool in tables_paths.STORE_TOOLS)
-    directories = (os.path.dirname(real_path(tool)) for tool in found if tool)
-    return tuple(dict.fromkeys(directory for directory in directories if directory.startswith("/nix/store/")))
-
-
-def store_links(path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Return what scripts expect at fixed places, on a machine without /usr."""
-    wanted = (("/bin/sh", "bash"), ("/bin/bash", "bash"), ("/usr/bin/env", "env"))
-    found = ((dest, programs.find_tool(tool, path)) for dest, tool in wanted)
-    rows = tuple((dest, real_path(tool)) for dest, tool in found if tool)
-    loader = build_paths.LOADER or _loader(dict(rows).get("/bin/bash", ""))
-    return (*rows, loader) if loader else rows
-
-
-def _loader(program: str) -> tuple[str, str] | None:
-    """Return where a client that was built elsewhere expects the dynamic loader, and where a program of ours has it."""
-    expected = tables_paths.LOADERS.get(os.uname().machine)
-    found = interpreter(program) if program else ""
-    return (expected, found) if expected and found.startswith("/nix/store/") else None
-
-
-def interpreter(program: str) -> str:
-    """Return the dynamic loader that a 64-bit ELF program names, if it does."""
-    try:
-        with open(program, "rb") as file:
-            head = file.read(64)
-            if head[:6] != b"\x7fELF\x02\x01":
-                return ""
-            file.seek(int.from_bytes(head[32:40], "little"))
-            size, count = (int.from_bytes(head[at : at + 2], "little") for at in (54, 56))
-            table = file.read(size * count)
-            for row in (table[at : at + size] for at in range(0, len(table), size or 1)):
-                if int.from_bytes(row[:4], "little") == _PT_INTERP:
-                    offset, length = (int.from_bytes(row[at : at + 8], "little") for at in (8, 32))
-                    file.seek(offset)
-                    return os.fsdecode(file.read(min(length, 4096)).rstrip(b"\0"))
-    except OSError:
-        return ""
-    return ""
 
 
 def ca_bundle(examiner: Examiner) -> PathFact | None:
@@ -212,69 +176,6 @@ def _is_directory(path: str, kind: str) -> bool:
         return True
     mode = mode_of(path)
     return not mode or stat.S_ISDIR(mode)
-
-
-# Where this machine lets a sandbox have a control group of its own, for limits of memory and processors (LIMIT-02).
-#
-# Found by reading files: the group that this process is in, those above it, and what of them can be written. Only
-# version 2 counts. Where nothing can be written, the user's own systemd can make a group, if it was given the
-# controllers.
-
-
-CONTROLLERS = ("cpu", "memory")
-
-
-class ControlGroup(Value):
-    """How a control group can be had."""
-
-    way: Literal["direct", "systemd", "none"] = "none"
-    place: str = ""  # the group that ours is made in; of systemd: its program to be asked with
-    mount: str = ""
-    problem: str = "this machine has no control groups of version 2"
-
-
-def find_group(uid: int, path: Sequence[str], wanted: Sequence[str] = CONTROLLERS) -> ControlGroup:
-    """Return how a group with these controllers can be had."""
-    mount = next((row.place for row in read_mounts() if row.kind == "cgroup2"), "")
-    own = next((line[3:] for line in _lines("/proc/self/cgroup") if line.startswith("0::")), None)
-    if not mount or own is None:
-        return ControlGroup()
-    lacking = [name for name in wanted if name not in _words(f"{mount}/cgroup.controllers")]
-    if lacking:
-        return ControlGroup(problem=f"cgroup v2 has no controller {' and '.join(lacking)} here")
-    for place in ancestors(os.path.normpath(f"{mount}/{own}")):
-        if place.startswith(mount) and _can_hold(place, wanted, top=place == mount):
-            return ControlGroup("direct", place, mount, "")
-    return _find_manager(uid, path, mount, wanted)
-
-
-def _can_hold(place: str, wanted: Sequence[str], *, top: bool) -> bool:
-    """Return whether a group can be made here, its limits set, and a process of ours moved there."""
-    if not os.access(place, os.W_OK) or not os.access(f"{place}/cgroup.procs", os.W_OK):
-        return False
-    enabled = _words(f"{place}/cgroup.subtree_control")
-    # Only the true root may hold processes and give controllers to groups below; it has no type.
-    root = top and not os.path.exists(f"{place}/cgroup.type") and os.access(f"{place}/cgroup.subtree_control", os.W_OK)
-    return root or all(name in enabled for name in wanted)
-
-
-def _find_manager(uid: int, path: Sequence[str], mount: str, wanted: Sequence[str]) -> ControlGroup:
-    program = programs.find_tool("busctl", path)
-    if program is None or not os.path.exists(f"/run/user/{uid}/bus"):
-        return ControlGroup(problem="no control group can be written here, and no systemd of yours could make one")
-    given = _words(f"{mount}/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers")
-    lacking = [name for name in wanted if name not in given]
-    if lacking:
-        return ControlGroup(problem=f"your systemd was not given the controller {' and '.join(lacking)} (`Delegate=`)")
-    return ControlGroup("systemd", program, mount, "")
-
-
-def _lines(path: str) -> list[str]:
-    return (read_small(path) or b"").decode("utf-8", "replace").split("\n")
-
-
-def _words(path: str) -> list[str]:
-    return (read_small(path) or b"").decode("ascii", "replace").split()
 
 
 def current_home(environ: dict[str, str]) -> str:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from claudebox.base.state import Instance
     from claudebox.broker.facts import ModelLogin
     from claudebox.git.facts import Nested, Repository, UserSettings
+    from claudebox.host.control_groups import ControlGroup
     from claudebox.host.installations import Programs
-    from claudebox.host.machine import ControlGroup
     from claudebox.host.texts import Texts
     from claudebox.host.tools import Browsers, Devices, ProgramDirectory
     from claudebox.network.facts import CompanyNetwork

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from claudebox.base.console import clean, list_some
 from claudebox.base.errors import ClaudeboxError
-from claudebox.network.facts import find_proxy, has_login
 from claudebox.network.records import AllowedDomain, Barred, Link, OpenedAddress, ProxyConfig, Ranges, Served
 from claudebox.plan.records import ENTRANCE, Fetched, Variable
-from claudebox.tables import inside
-from claudebox.tables.network import ALWAYS_BARRED, BARRED, OPEN6
+from claudebox.tables import environment as tables_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,9 +26,9 @@ PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy"
 _BYPASS = ("NO_PROXY", "no_proxy")
 PROXY_VARIABLES = (*PROXIES, *_BYPASS)
 # Listeners in the sandbox's own network that the broker answers: the proxy, connections redirected to it, and DNS.
-_PROXY = Served("proxy", "stream", inside.PROXY_PORT)
-_REDIRECTED = Served("redirected", "stream", inside.REDIRECTED_PORT, redirected=True)
-_NAMES = Served("names", "datagram", inside.NAMES_PORT, redirected=True)
+_PROXY = Served("proxy", "stream", tables_environment.PROXY_PORT)
+_REDIRECTED = Served("redirected", "stream", tables_environment.REDIRECTED_PORT, redirected=True)
+_NAMES = Served("names", "datagram", tables_environment.NAMES_PORT, redirected=True)
 _OTHER_PROXY_PORTS = (3130, 3131, 3132)
 _SHOWN = 8  # domains in the audit
 
@@ -100,6 +98,8 @@ def plan_link(policy: Policy, host: Host) -> Link | None:
 
 def closed_ranges(requests: tuple[AddressRequest, ...] = ()) -> Ranges:
     """Return the ranges that are closed in the tiers `inet` and `allow`, and what the user opened in them."""
+    from claudebox.tables.network import ALWAYS_BARRED, BARRED, OPEN6
+
     barred = (
         *(Barred(prefix, reason, always=True) for prefix, reason in ALWAYS_BARRED),
         *(Barred(prefix, reason) for prefix, reason in BARRED),
@@ -121,6 +121,10 @@ def has_proxy(environ: dict[str, str]) -> bool:
 
 def usable_proxy(environ: dict[str, str]) -> tuple[HostProxy | None, str]:
     """Return the proxy that the broker can ask for connections, and what is wrong with the one that is named."""
+    if not has_proxy(environ):
+        return None, ""
+    from claudebox.network.facts import find_proxy
+
     problem = ""
     for scheme in ("https", "http"):
         proxy, complaint = find_proxy(environ, scheme)
@@ -152,6 +156,10 @@ def _entrance(policy: Policy) -> Served:
 
 def _with_login(host: Host) -> list[str]:
     """Return the variables whose proxy has a login in it."""
+    if not has_proxy(host.environ):
+        return []
+    from claudebox.network.facts import has_login
+
     return [name for name in PROXIES if has_login(host.environ.get(name, ""))]
 
 
@@ -184,8 +192,11 @@ def _lead_to(port: int, bypass: tuple[str, ...], reason: str) -> Iterator[Variab
 def git_proxy(policy: Policy, host: Host) -> str:
     """Return the proxy that git alone is configured to use."""
     company = host.network.company
-    value = company.git_proxy if company is not None else ""
-    return value if policy.tier.shared and not has_login(value) else ""
+    if company is None or not policy.tier.shared:
+        return ""
+    from claudebox.network.facts import has_login
+
+    return "" if has_login(company.git_proxy) else company.git_proxy
 
 
 def warnings(policy: Policy, host: Host, *, needed: str = "") -> Iterator[str]:

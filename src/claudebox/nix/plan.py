@@ -10,7 +10,7 @@ from claudebox.nix.records import number
 from claudebox.plan import storage as plan_storage
 from claudebox.plan.records import Extras, Mount, NixAccess, NixRelay, Variable
 from claudebox.settings import parsers
-from claudebox.tables import inside
+from claudebox.tables import environment as tables_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SOCKET_DIRECTORY = "/nix/var/nix/daemon-socket"
 _REGISTRY_FILE = "/run/claudebox/nix-registry.json"
-_PICKER_FILE = f"{inside.CLIENT_DIRECTORY}/comma-pick"
+_PICKER_FILE = f"{tables_environment.CLIENT_DIRECTORY}/comma-pick"
 # Comma asks on the terminal, by this program, which of several packages is meant, and gives up in silence without one.
 # It passes the names on standard input, the likeliest first; all of them must be read.
 _PICKER = b"""\

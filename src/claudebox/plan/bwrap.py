@@ -5,7 +5,7 @@ from __future__ import annotations
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.plan.records import Fetched, Mount
-from claudebox.tables.inside import GATE
+from claudebox.tables.environment import GATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

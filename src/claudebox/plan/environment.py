@@ -9,7 +9,6 @@ from claudebox.network import plan as network_plan
 from claudebox.plan import storage as plan_storage
 from claudebox.plan.records import Fetched, Variable, placeholder_key
 from claudebox.tables import environment as tables_environment
-from claudebox.tables import inside as tables_inside
 from claudebox.tables import secrets as tables_secrets
 
 TYPE_CHECKING = False
@@ -156,7 +155,7 @@ def search_path(host: Host, more: tuple[str, ...] = ()) -> str:
     """Return PATH of the sandbox."""
     system = ("/usr/local/bin", "/usr/bin", "/bin") if host.system.usr else ()
     own = host.tools.programs.path if host.tools.programs is not None else ()
-    return ":".join(dict.fromkeys((tables_inside.CLIENT_DIRECTORY, *more, *own, *host.system.store_path, *system)))
+    return ":".join(dict.fromkeys((tables_environment.CLIENT_DIRECTORY, *more, *own, *host.system.store_path, *system)))
 
 
 def _programs(policy: Policy, host: Host) -> Iterable[Variable]:
@@ -213,7 +212,7 @@ def _lead_to_authorities(names: Iterable[str], host: Host, reason: str) -> Itera
         added = name in tables_environment.ADDED_AUTHORITIES and name not in told
         if added and not named and not host.secrets.held:
             continue
-        path = tables_inside.NAMED_AUTHORITIES_INSIDE if added else tables_inside.CA_BUNDLE_INSIDE
+        path = tables_environment.NAMED_AUTHORITIES_INSIDE if added else tables_environment.CA_BUNDLE_INSIDE
         yield Variable(name, path, "claudebox", reason)
 
 

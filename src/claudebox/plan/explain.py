@@ -6,7 +6,7 @@ from claudebox.base.console import clean, paint, shorten
 from claudebox.network import plan as network_plan
 from claudebox.plan import audit, bwrap
 from claudebox.plan.records import Fetched, Mount
-from claudebox.tables.inside import GATE
+from claudebox.tables.environment import GATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from claudebox.host.records import ancestors
 from claudebox.network import plan as network_plan
 from claudebox.plan import storage as plan_storage
 from claudebox.plan.records import Mount
+from claudebox.tables.environment import CA_BUNDLE_INSIDE, GATE, GIT_HELPER, NAMED_AUTHORITIES_INSIDE
 from claudebox.tables.gate import GATES
-from claudebox.tables.inside import CA_BUNDLE_INSIDE, GATE, GIT_HELPER, NAMED_AUTHORITIES_INSIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from claudebox.base.errors import ClaudeboxError
 from claudebox.plan.records import Mount, Variable
 from claudebox.tables import environment as tables_environment
-from claudebox.tables import inside
-from claudebox.tables.inside import CLIENT_DIRECTORY
+from claudebox.tables.environment import CLIENT_DIRECTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,7 +113,8 @@ def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
     place = caches_inside(policy, host)
     # In caches that other projects share, one agent could leave code for another's sources.
     bytecode = f"{place}/pycache" if place and policy.caches == "own" else "/tmp/pycache"
-    yield Variable(inside.BYTECODE, bytecode, "claudebox", "where python keeps bytecode: not beside your sources")
+    reason = "where python keeps bytecode: not beside your sources"
+    yield Variable(tables_environment.BYTECODE, bytecode, "claudebox", reason)
     if not place:
         return
     for name, value in tables_environment.CACHES + (

@@ -14,7 +14,7 @@ from claudebox.plan import environment as plan_environment
 from claudebox.plan import mount_checks
 from claudebox.plan.records import PACKAGES, Extras, Fetched, Mount, Variable, join_extras
 from claudebox.tables import tools as tables_tools
-from claudebox.tables.inside import CLIENT_DIRECTORY
+from claudebox.tables.environment import CLIENT_DIRECTORY
 from claudebox.tables.tools import TOOLCHAINS
 
 TYPE_CHECKING = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from claudebox.agent import kinds
-from claudebox.base.addresses import read_port
 from claudebox.base.errors import ClaudeboxError
 from claudebox.settings.records import Constant, GitCredential, MountRequest, NameRequest, Published
 from claudebox.tables.environment import MADE
@@ -295,8 +294,14 @@ def number(most: int, *, least: int = 0, unit: int = 1) -> Callable[[SettingValu
     return read
 
 
+def _is_port(text: str) -> bool:
+    from claudebox.base.addresses import read_port
+
+    return read_port(text) > 0
+
+
 def port(given: SettingValue) -> int:
-    if not read_port(given.value):
+    if not _is_port(given.value):
         raise _unexpected(given, "a port from 1 to 65535")
     return int(given.value)
 
@@ -304,7 +309,7 @@ def port(given: SettingValue) -> int:
 def published(given: SettingValue) -> Published:
     """Return the ports of `3000` or `8080:3000`: the host's, then the sandbox's."""
     host, fixed, inside = given.value.rpartition(":")
-    if not read_port(inside) or (fixed and not read_port(host)):
+    if not _is_port(inside) or (fixed and not _is_port(host)):
         expected = "a port from 1 to 65535"
         raise _unexpected(given, f"{expected}, or `HOST:PORT` with two of them" if fixed else expected)
     return Published(int(host or inside), int(inside), bool(fixed))

@@ -11,7 +11,7 @@ from claudebox.settings import parsers
 from claudebox.settings.parsers import AUTO, NONE
 from claudebox.settings.records import Constant, LimitRequest, NameRequest, Policy, UndoRequest
 from claudebox.settings.table import SETTINGS
-from claudebox.tables.inside import RESERVED_PORTS
+from claudebox.tables.environment import RESERVED_PORTS
 from claudebox.tables.paths import UNKEPT
 
 TYPE_CHECKING = False

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from claudebox.tables.inside import BYTECODE
+GATE = "/run/claudebox/gate"  # what waits there for the launcher's word: src/gate/gate.c
+CA_BUNDLE_INSIDE = "/run/claudebox/ca-bundle.crt"
+NAMED_AUTHORITIES_INSIDE = "/run/claudebox/named-authorities.crt"
+GIT_HELPER = "/run/claudebox/git-credential"
+GIT_TOKEN_FILE = "/run/claudebox/git-token"  # noqa: S105 - a path
+
+# Ports of the sandbox's loopback that the broker answers in tier `allow`.
+PROXY_PORT, REDIRECTED_PORT, NAMES_PORT = 3128, 3129, 53
+RESERVED_PORTS = frozenset((PROXY_PORT, REDIRECTED_PORT, NAMES_PORT))
+MODEL_PORT = 3141  # and those that follow: where the broker answers for models, if not at a socket
+BYTECODE = "PYTHONPYCACHEPREFIX"
+CLIENT_DIRECTORY = "/run/claudebox/bin"
 
 # Preferences that pass from the host if they are set (SAND-03): name, reason, rule. Exact names only, since a prefix
 # would let somebody's token through (A13); and none whose value looks like a secret or breaks its rule. `number`:

@@ -26,7 +26,7 @@ from claudebox.broker.proxy.dial import Dialer, NoConnection, NothingBarred, Ran
 from claudebox.broker.proxy.names import AccessList, Denied, EveryName, Names, answer_datagrams, unrecorded
 from claudebox.broker.proxy.sockets import Passage, Pump
 from claudebox.broker.reception import Room
-from claudebox.network.records import CONTROL, READY
+from claudebox.broker.wire import CONTROL, READY
 from claudebox.settings.domains import WEB, Permission, canonical, parse_domain
 
 TYPE_CHECKING = False

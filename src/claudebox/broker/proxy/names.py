@@ -15,13 +15,14 @@ from typing import Protocol
 from claudebox.base.console import list_some
 from claudebox.base.records import Value
 from claudebox.settings.domains import Permission, canonical
-from claudebox.tables.inside import FIRST, POOL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
+# Of the addresses that stand for names; the two in front of the first are for a trial of the redirection.
+_FIRST, _POOL = 0xC6120002, (1 << 17) - 4  # 198.18.0.2
 _LISTED = 30  # names in a refusal
 _ADDRESS = frozenset("0123456789abcdefABCDEF:.[]")
 _SHOWN = 100  # characters of a caller's text that we repeat
@@ -117,7 +118,6 @@ def shown(text: str) -> str:
     return "".join(char if "!" <= char <= "~" and char != "`" else "?" for char in text[:_SHOWN])
 
 
-_FIRST = int.from_bytes(FIRST, "big")
 _MOST = 8192  # names; the least recently used one makes room
 _LIFE = 60  # seconds for which an answer may be cached
 _A, _AAAA, _IN = 1, 28, 1
@@ -133,7 +133,7 @@ class Names:
 
     def __init__(self, permission: Permission, record: Record, *, most: int = _MOST) -> None:
         self._permission, self._record = permission, record
-        self._most = min(most, POOL)
+        self._most = min(most, _POOL)
         self._numbers: OrderedDict[str, int] = OrderedDict()  # least recently used first
         self._names: dict[int, str] = {}
 
