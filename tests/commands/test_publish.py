@@ -102,6 +102,8 @@ def test_ports_that_are_published_from_the_start_can_be_mapped_and_are_listed(us
     with serving(user_box, "--network", "none", "--publish", f"{wanted}:{inside}", port=inside):
         assert fetch(wanted) == "from inside"
         assert f"localhost:{wanted}  port {inside}" in user_box.claudebox("publish").stdout
+        (row,) = json.loads(user_box.claudebox("publish", "--json").stdout)
+        assert {**row, "url": ""} == {"url": "", "host": wanted, "inside": inside}
         assert "until the session ends" in user_box.claudebox("publish", "--off", str(inside)).stderr
     assert not os.listdir(f"{user_box.home}/.claudebox/published")
 

@@ -19,7 +19,7 @@ from claudebox.settings.table import SETTINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from claudebox.settings.layers import Layer
     from claudebox.settings.records import Field, Setting
@@ -147,11 +147,14 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
                 [f"wrote {console.clean(write_config(home))}; every setting is in it, as a comment"], descriptor=1
             )
         case "profiles", ():
-            console.write(_list(settings_files.SettingsReader(home)), descriptor=1)
+            listed = list(_list(settings_files.SettingsReader(home)))
+            _print(listed, _list_lines(listed), as_json=flags.on("json"))
         case "profiles", (profile,):
-            console.write(_show(settings_files.SettingsReader(home), profile), descriptor=1)
+            shown = _describe(settings_files.SettingsReader(home), profile)
+            _print(shown, _describe_lines(shown), as_json=flags.on("json"))
         case "trust", ():
-            console.write(_approvals(home), descriptor=1)
+            approved = list(_approvals(home))
+            _print(approved, _approval_lines(approved), as_json=flags.on("json"))
         case "trust", ("approve",):
             return _approve(home, environ)
         case "trust", ("revoke", path):
@@ -163,47 +166,65 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     return 0
 
 
-def _list(reader: settings_files.SettingsReader) -> Iterator[str]:
-    names = reader.names()
-    width = max(len(name) for name in names)
-    for name, path in sorted(names.items()):
+def _print(document: Any, lines: Iterable[str], *, as_json: bool) -> None:
+    console.write([json.dumps(document, indent=2)] if as_json else lines, descriptor=1)
+
+
+def _list(reader: settings_files.SettingsReader) -> Iterator[dict[str, Any]]:
+    for name, path in sorted(reader.names().items()):
+        description = error = ""
         try:
             given = reader.profile(name, "claudebox profiles")[-1].given
-        except ClaudeboxError as error:
-            text = console.paint(f"cannot be used: {error.message}", "yellow", descriptor=1)
-        else:
-            text = console.clean(given["description"][0].value) if "description" in given else ""
-        where = "" if path.startswith(settings_files.BUILT_IN) else f"  ({console.clean(reader.shown(path))})"
-        yield f"{console.clean(name):<{width}}  {text}{where}"
+            description = given["description"][0].value if "description" in given else ""
+        except ClaudeboxError as problem:
+            error = problem.message
+        own = not path.startswith(settings_files.BUILT_IN)
+        yield {"name": name, "description": description, "file": reader.shown(path) if own else "", "error": error}
 
 
-def _show(reader: settings_files.SettingsReader, name: str) -> Iterator[str]:
+def _list_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        broken = console.paint(f"cannot be used: {console.clean(row['error'])}", "yellow", descriptor=1)
+        where = f"  ({console.clean(row['file'])})" if row["file"] else ""
+        text = broken if row["error"] else console.clean(row["description"])
+        yield f"{console.clean(row['name']):<{width}}  {text}{where}"
+
+
+def _describe(reader: settings_files.SettingsReader, name: str) -> dict[str, Any]:
+    """Return a profile with those that it extends: every setting with its origin and reason."""
     chain = reader.profile(name, "claudebox profiles")
-    yield console.paint(console.clean(name), "bold", descriptor=1)
-    for layer in chain:
-        for given in layer.given.get("description", ()):
-            yield from textwrap.wrap(console.clean(given.value), 100, initial_indent="  ", subsequent_indent="  ")
     none = Settings({})
     before, after = layers.merge(none, {}), layers.merge(none, {}, chain)
-    yield ""
     reasons = {layer.origin: _reasons(reader, layer) for layer in chain}
     described = ("extends", "name", "description")
+    rows = []
     for row in (row for row in SETTINGS if row.key in after.given and row.key not in described):
-        for given in after.all(row.key):
-            if given.origin == "default":
-                continue
+        for given in (given for given in after.all(row.key) if given.origin != "default"):
             path, _, line = given.origin.rpartition(":")
             text = " ".join(word for word in given.fields.values() if word) or given.value
-            yield f"  {row.file_key} = {console.shorten(text, 100)}  ({console.clean(given.origin)})"
             reason = reasons.get(path, {}).get(int(line) if line.isdigit() else 0, "")
-            yield from textwrap.wrap(console.clean(reason), 100, initial_indent="      ", subsequent_indent="      ")
+            rows.append({"key": row.file_key, "value": text, "origin": given.origin, "reason": reason})
+    return {
+        "name": name,
+        "descriptions": [given.value for layer in chain for given in layer.given.get("description", ())],
+        "settings": rows,
+        "differences": [change.text for change in trust.changes(before, after) if change.key not in described],
+    }
+
+
+def _describe_lines(profile: dict[str, Any]) -> Iterator[str]:
+    yield console.paint(console.clean(profile["name"]), "bold", descriptor=1)
+    for text in profile["descriptions"]:
+        yield from textwrap.wrap(console.clean(text), 100, initial_indent="  ", subsequent_indent="  ")
+    yield ""
+    for row in profile["settings"]:
+        yield f"  {row['key']} = {console.shorten(row['value'], 100)}  ({console.clean(row['origin'])})"
+        reason = console.clean(row["reason"])
+        yield from textwrap.wrap(reason, 100, initial_indent="      ", subsequent_indent="      ")
     yield ""
     yield "  differs from the defaults in:"
-    differences = [change for change in trust.changes(before, after) if change.key not in described]
-    for change in differences:
-        yield f"    {console.shorten(change.text, 150)}"
-    if not differences:
-        yield "    nothing"
+    yield from (f"    {console.shorten(text, 150)}" for text in profile["differences"] or ("nothing",))
 
 
 def _reasons(reader: settings_files.SettingsReader, layer: Layer) -> dict[int, str]:
@@ -227,13 +248,18 @@ def _reasons(reader: settings_files.SettingsReader, layer: Layer) -> dict[int, s
     return reasons
 
 
-def _approvals(home: str) -> Iterator[str]:
-    rows = list(trust.approvals(f"{home}/.claudebox"))
+def _approvals(home: str) -> Iterator[dict[str, Any]]:
+    for path, digest, effect in trust.approvals(f"{home}/.claudebox"):
+        yield {"path": path, "sha256": digest, "state": _state(path, digest), "effect": list(effect)}
+
+
+def _approval_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
     if not rows:
         yield "no project file has been approved"
-    for path, digest, effect in rows:
-        yield f"{console.clean(path)}  sha256 {console.clean(digest[:16])}{_state(path, digest)}"
-        for text in effect:
+    states = {"in force": "", "gone": "  (gone)", "changed": "  (changed since: not in force)"}
+    for row in rows:
+        yield f"{console.clean(row['path'])}  sha256 {console.clean(row['sha256'][:16])}{states[row['state']]}"
+        for text in row["effect"]:
             yield f"    {console.shorten(text, 150)}"
 
 
@@ -242,8 +268,8 @@ def _state(path: str, digest: str) -> str:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
             content = file.read(settings_files.LIMIT + 1)
     except OSError:
-        return "  (gone)"
-    return "" if syscalls.sha256(content) == digest else "  (changed since: not in force)"
+        return "gone"
+    return "in force" if syscalls.sha256(content) == digest else "changed"
 
 
 def _approve(home: str, environ: dict[str, str]) -> int:

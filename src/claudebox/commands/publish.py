@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -36,19 +37,26 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         _close(state, [row for row in open_now if not ports or row.inside in {one.inside for one in wanted}])
         return 0
     if not wanted:
-        for row in open_now:
-            console.write([describe(row, name)], descriptor=1)
+        _show(open_now, name, as_json=flags.on("json"))
         if not open_now:
             console.note("no port of this session is published: `claudebox publish 3000`")
         return 0
     inner = _find_inner(launcher)
+    opened = []
     for one in wanted:
         known = next((row for row in open_now if row.inside == one.inside), None)
         if known is None or one.fixed:
             port = published.start_relay(state, one, launcher, inner)
             known = published.PublishedPort(port, one.inside, launcher, 0)
-        console.write([describe(known, name)], descriptor=1)
+        opened.append(known)
+    _show(opened, name, as_json=flags.on("json"))
     return 0
+
+
+def _show(rows: list[PublishedPort], name: str, *, as_json: bool) -> None:
+    document = [{"url": published.address(row, name), "host": row.host, "inside": row.inside} for row in rows]
+    lines = [json.dumps(document, indent=2)] if as_json else [describe(row, name) for row in rows]
+    console.write(lines, descriptor=1)
 
 
 def describe(row: PublishedPort, name: str) -> str:

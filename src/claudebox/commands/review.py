@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -56,7 +57,8 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     require_clean(story, page, values)
     path = _write(page, place.instance, source.session, output)
     opened = not output and _open(path, environ)
-    console.write([console.clean(path)], descriptor=1)
+    document = {"path": path, "session": source.session, "opened": opened}
+    console.write([json.dumps(document) if flags.on("json") else console.clean(path)], descriptor=1)
     if opened:
         console.note("opened in your browser")
     return 0

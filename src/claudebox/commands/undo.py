@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import sys
 import time
+from typing import Any
 
 from claudebox import session
 from claudebox.base import console
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 _MOST_LINES = 40
 _TITLES = {"deleted": "deleted", "moved": "moved", "changed": "overwritten", "new": "created"}
+_KINDS = {"f": "file", "d": "directory", "l": "link"}
 _STYLES = {"deleted": "red", "moved": "yellow", "changed": "yellow", "new": "green"}
 _BOTH = "Take these back, too, and with them what was done since? [y/N] "
 
@@ -64,6 +67,9 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     directory = f"{instance.directory}/undo"
     name, start = _choose(SnapshotStore(directory, writing=False), workdir, flags.words)
     undo = _Undo(name, start, wanted, SnapshotStore(directory, writing=undoing), instance)
+    if flags.on("json"):
+        console.write([json.dumps(undo.document(), indent=2)], descriptor=1)
+        return 0
     if not undoing:
         undo.show(patch=flags.on("patch"))
         console.note(f"as a page: `claudebox review {name}`")
@@ -110,6 +116,30 @@ class _Undo:
         if patch:
             console.write(_patch_lines(self._store, changes, self._start.root), descriptor=1)
         return now
+
+    def document(self) -> dict[str, Any]:
+        """Return the same for `--json`."""
+        now = self._look(keep=False)
+        comparison, refs = self._compare(now), RefComparison(self._start, self._end, now)
+        rows = find_changes(self._start, self._end if self._end is not None else now)
+        entries = [(row, row.after or row.before) for row in rows]
+        return {
+            "session": self._name,
+            "directory": self._start.root,
+            "end_recorded": self._end is not None,
+            "changes": [
+                {"what": _TITLES[row.what], "path": row.path, "kind": _KINDS.get(entry.kind, "other") if entry else "",
+                 "from": row.origin}
+                for row, entry in entries
+            ],
+            "refs": [
+                {"repository": move.real, "name": move.name, "before": move.before, "after": move.now}
+                for move in refs.session
+            ],
+            "changed_since": sorted(comparison.since),
+            "changed_again": sorted(comparison.touched_twice),
+            "not_kept": comparison.unkept,
+        }  # fmt: skip
 
     def _compare(self, now: Snapshot, *, both: bool = False, held: Collection[str] = ()) -> Comparison:
         return Comparison(self._start, self._end, now, both=both, unfinished=self._unfinished, held=held)
