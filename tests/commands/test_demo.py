@@ -73,6 +73,7 @@ def test_the_demonstration_holds_what_is_promised_and_leaves_nothing_behind(box,
     assert result.returncode == 0, result.stdout + result.stderr
     assert table == {
         "a token in the environment": "held",
+        "the API key": "held",
         "~/.ssh/id_ed25519": "held",
         "~/.aws/credentials": "held",
         "environments of other processes": "held",

@@ -112,7 +112,7 @@ _INTRODUCTION = (
 def run(flags: Settings, environ: dict[str, str]) -> int:
     """Run the demonstration; return 0 if every promise held.
 
-    The default tier is `none`: the model is reached through a socket in any tier.
+    The default tier is `none`: the model is reached through the broker in any tier.
     """
     interactive = os.isatty(0) and os.isatty(1) and not flags.on("yes")
     tier = flags.one("network").value if flags.all("network") else "none"
@@ -122,7 +122,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         console.write(_INTRODUCTION, descriptor=1)
         model = ScriptedModel(
             scenario.script(acts, pause=_PACE if interactive else 0.0),
-            socket=f"{stage.base}/model.sock",
+            key=stage.canaries["key"],
             canaries=stage.canaries,
             listener=None if interactive else _show,
         )
@@ -142,20 +142,12 @@ def _play(
     stage: Stage, model: ScriptedModel, words: tuple[str, ...], tier: str, *, interactive: bool
 ) -> tuple[int, str]:
     """Run claudebox as a user would; return its status and output."""
-    socket = f"{stage.base}/model.sock"
-    variables = {
-        "ANTHROPIC_BASE_URL": model.url,
-        "ANTHROPIC_UNIX_SOCKET": socket,
-        "ANTHROPIC_AUTH_TOKEN": "demo",  # the client insists on one
-    }
-    flags = ["--network", tier, "--mount-ro", socket, "--set", "unsafe_mounts=true"]
-    for name in variables:
-        flags += ["--env", name]
+    flags = ["--network", tier]
     own = [*flags, *words] if interactive else ["-y", *flags, *words, "-p"]
     child = subprocess.Popen(
         [sys.executable, "-IS", "-c", _PROGRAM, *own, scenario.PROMPT],
         cwd=stage.project,
-        env={**stage.environ, **variables},
+        env={**stage.environ, "ANTHROPIC_BASE_URL": model.url},
         stdin=None if interactive else subprocess.DEVNULL,
         stdout=None if interactive else subprocess.PIPE,
         encoding="utf-8",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _KEPT = ("TERM", "COLORTERM", "NO_COLOR", "LANG", "LC_ALL")
 _CONTROL_LIMIT = 60  # seconds
-_SECRETS = ("env", "ssh", "aws", "process", "descriptor", "network")
+_SECRETS = ("env", "key", "ssh", "aws", "process", "descriptor", "network")
 
 
 @dataclass
@@ -70,6 +70,7 @@ def make_stage(environ: dict[str, str]) -> Iterator[Stage]:
         left_open = stack.enter_context(tempfile.TemporaryFile(dir=base, buffering=0))
         stage = Stage(base, _canaries(), _environ(environ, base), left_open.fileno())
         stage.environ["DEPLOY_TOKEN"] = stage.canaries["env"]
+        stage.environ["ANTHROPIC_API_KEY"] = stage.canaries["key"]
         stage.environ["DATABASE_PASSWORD"] = stage.canaries["process"]
         _furnish_home(stage, client)
         _furnish_project(stage, git)
