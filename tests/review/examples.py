@@ -159,7 +159,7 @@ def a_fix() -> Story:
         withheld_count=2,
         secrets=[("GH_TOKEN", "api.github.com:443")],
         commands=[
-            ("Take back what the session did", "claudebox undo 20261119T014203"),
+            ("Take back what the session did", "claudebox undo 20261119T014203.512Z"),
             ("Go on with the conversation", "claudebox --resume 136a2d4b-70c1-4d0c-9a3e-4d4a7e0d6c11"),
         ],
     )

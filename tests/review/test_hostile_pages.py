@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import html
 import json
+import os
 import re
 import socket
 import textwrap
@@ -14,6 +15,7 @@ import threading
 import time
 import urllib.parse
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,7 +36,6 @@ from claudebox.review.session_page import read_own, render_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # ADDRESS is a listener of the test, which must hear nothing.
 PAYLOADS = (
@@ -242,6 +243,89 @@ def test_nothing_that_an_agent_wrote_runs_loads_or_leads_away(make, browser, lis
     assert "<script>alert(1)</script>" in shown
     assert not re.search("[\u202a-\u202e\u2066-\u2069\u200b\u200d\ufeff\x00-\x08\x1b]", shown)
     assert "U+202E" in shown
+
+
+ATTACK = r"""
+import json, os, subprocess
+def git(*words, **options):
+    subprocess.run(["git", *words], check=False, stderr=subprocess.DEVNULL, **options)
+texts = [text.encode("utf-8", "surrogatepass") for text in json.load(open("payloads.json"))]
+os.unlink("payloads.json")
+names = [text.replace(b"/", b"").replace(b"\0", b"")[:200] for text in texts]
+names += [bytes(range(start, start + 16)).replace(b"/", b"").replace(b"\0", b"") for start in range(1, 241, 16)]
+os.mkdir("d")
+for number, (name, text) in enumerate(zip(names + names, texts + texts)):
+    try:
+        with open(os.path.join(b"d" if number >= len(texts) else b".", name), "wb") as file:
+            file.write(text + b"\n" + name + b"\n")
+        if number == len(texts) - 1:
+            git("add", "-A")
+        if number % 9 == 0:
+            os.symlink(text.replace(b"\0", b"")[:200], name + b".link")
+    except OSError:
+        pass
+for text in texts[::3]:
+    plain = text.replace(b"\0", b"")
+    env = {**os.environb, b"GIT_AUTHOR_NAME": plain[:99] or b"x", b"GIT_AUTHOR_EMAIL": plain[:99]}
+    git("commit", "-q", "--allow-empty", "--allow-empty-message", "--no-verify", "-F", "-", input=plain, env=env)
+    git("branch", b"b/" + plain[:60])
+    git("tag", plain[:60])
+os.makedirs(".github/workflows")
+open(".github/workflows/<img src=x onerror=alert(1)>.yml", "w").close()
+open(".envrc", "w").close()
+os.makedirs("node_modules/<svg onload=alert(1)>")
+subprocess.run(["curl", "-sm2", "http://evil.example"], capture_output=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_real_session_of_an_attacker_has_a_page_that_does_nothing(user_box, browser, listener, tmp_path):
+    # proves REVIEW-01
+    user_box.write(f"{user_box.home}/.claudebox/config.toml", 'network = "allow"\nundo_keep = "5"\n', mode=0o600)
+    os.chmod(f"{user_box.home}/.claudebox", 0o700)
+    user_box.write("a.txt", "begin\n")
+    for words in (("init", "-q"), ("config", "user.name", "Ada"), ("config", "user.email", "a@example.org"),
+                  ("add", "-A"), ("commit", "-q", "-m", "Begin")):  # fmt: skip
+        assert user_box.host("git", *words).returncode == 0
+    texts = payloads(listener)
+    user_box.write("payloads.json", json.dumps(texts))
+    program = user_box.write("attack.py", ATTACK)
+    done = user_box.run("python3", program, timeout=120)
+    assert done.returncode == 0, done.stderr
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    rows = [{"type": "user", "timestamp": now, "message": {"content": f" {text}"}} for text in texts]
+    rows += [{"type": "assistant", "timestamp": now, "message": {"content": [
+        {"type": "tool_use", "name": text, "input": {"command": text}}, {"type": "text", "text": text}]}}
+        for text in texts]  # fmt: skip
+    (instance,) = Path(f"{user_box.home}/.claudebox/instances").iterdir()
+    user_box.write(f"{instance}/claude/projects/-p/0123-abcd.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    (log,) = Path(f"{user_box.home}/.claudebox/log").glob("*.jsonl")
+    with log.open("a") as file:
+        for text in texts:
+            for row in ({"kind": "usage", "model": text},
+                        {"kind": "decision", "host": text, "rule": text, "verdict": "denied"},
+                        {"kind": "decision", "host": text, "verdict": "open", "secrets": [text]}):  # fmt: skip
+                file.write(json.dumps({"time": time.time(), "port": 80, **row}) + "\n")
+    made = user_box.claudebox("review")
+    assert made.returncode == 0, made.stderr
+    assert "\x1b" not in made.stdout + made.stderr
+    page = tmp_path / "page.html"
+    page.write_bytes(Path(made.stdout.strip()).read_bytes())
+    browser.show(page)
+    browser.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
+    browser.wait(0.5)
+    shown = browser.evaluate("document.body.innerText")
+
+    assert browser.deeds(page) == []
+    assert listener.heard == []
+    assert (
+        browser.evaluate("document.scripts.length + document.querySelectorAll('iframe,object,embed,form').length") == 0
+    )
+    for place in ("Commits", "Not committed", "Timeline", "Cost", "Network", "Look at these before you work here"):
+        assert place in shown, place
+    assert shown.count("alert(1)") > 50
+    assert "U+202E" in shown
+    assert not re.search("[\u202a-\u202e\u2066-\u2069\u200b\u200d\ufeff\x00-\x08\x1b]", shown)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import wait_until
 from tests.review.examples import draw_png
 from tests.support.client import bash, conversation, equip
+from tests.support.terminals import Terminal
 
 from claudebox.review.diffs import read_patch
 from claudebox.review.gather import gather_task
@@ -192,6 +193,39 @@ def test_an_agent_is_found_by_its_name(project):
 
     for told in ("fix-it", "Fix it", "claudebox finish fix-it", "git merge fix-it"):
         assert told in text
+    with Terminal(project) as terminal:
+        terminal.type(f"{project.program} finish fix-it")
+        terminal.expect("as a page: `claudebox review fix-it`")
+        terminal.type("n")
+
+
+def test_a_page_is_opened_on_a_desktop_only(project):
+    # proves REVIEW-01
+    project.sh("echo x >>README.md")
+    tools, opened = project.mkdir(f"{project.base}/bin"), Path(f"{project.home}/opened")
+    browser = project.write(f"{tools}/browser", f'#!/bin/sh\nprintf "%s\\n" "$#" "$1" >{opened}\n', mode=0o755)
+    project.write(f"{tools}/xdg-open", f'#!/bin/sh\nexec {browser} "$@"\n', mode=0o755)  # of the system, if it has one
+    project.environ |= {"DISPLAY": ":7", "PATH": f"{tools}:/usr/local/bin:/usr/bin:/bin", "BROWSER": browser,
+                        "XDG_DATA_DIRS": f"{tools}/none"}  # fmt: skip
+    page_of(project)  # through a pipe
+    assert not opened.exists()
+    with Terminal(project) as terminal:
+        for before in ("SSH_CONNECTION=x", "DISPLAY="):
+            terminal.type(f"{before} {project.program} review")
+            assert "opened" not in terminal.expect(r"review/\S+\.html\n(?s:.*?)\$ ")[0]
+        terminal.type(f"{project.program} review --output ~/page.html")
+        assert "opened" not in terminal.expect(r"page\.html\n(?s:.*?)\$ ")[0]
+        assert not opened.exists()
+        terminal.type(f"{project.program} changes")
+        name = terminal.expect("as a page: `claudebox review ([^`]*)`")[1]
+        terminal.type(f"{project.program} review {name}")
+        terminal.expect("opened in your browser")
+        wait_until(lambda: opened.exists() and opened.read_text().endswith(".html\n"), "the page to be opened")
+    count, path = opened.read_text().splitlines()
+    assert count == "1"
+    assert Path(path).is_absolute()
+    assert name in path
+    assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
 
 
 def test_the_conversation_is_on_the_page(project):

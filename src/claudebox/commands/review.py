@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _PAGES = "review"  # in the state of a project
 _MOST_PAGES, _NAMED = 16, 12
-_MOMENT = len("20261119T014203")  # with which the name of a session begins
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
@@ -135,9 +134,8 @@ def _add_commands(story: Story, place: _Place, source: SessionRecord) -> None:
         rows += [("Keep its branch, remove the worktree", f"claudebox finish {word}"),
                  ("Merge its branch, after that", f"git merge {word}"),
                  ("Delete its branch and its worktree", f"claudebox drop {word}")]  # fmt: skip
-    known, short = _undoable(place.instance), source.session[:_MOMENT]
-    if source.session in known:
-        name = short if sum(each.startswith(short) for each in known) == 1 else source.session
+    if source.session in _undoable(place.instance):
+        name = source.session.partition("-")[0]
         rows += [("Take back what the session did", f"claudebox undo {name}"),
                  ("The same differences on the terminal", f"claudebox changes {name} --patch")]  # fmt: skip
     rows.append(("Every path and every connection", "claudebox log all"))

@@ -72,7 +72,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         return 0
     if not undoing:
         undo.show(patch=flags.on("patch"))
-        console.note(f"as a page: `claudebox review {name}`")
+        console.note(f"as a page: `claudebox review {name.partition('-')[0]}`")
         return 0
     presence = Presence(instance.state)
     try:
