@@ -56,3 +56,39 @@ def test_what_a_killed_session_made_is_put_aside_by_the_next_launch(user_box, ba
     result = user_box.sh("ls -d .codex*")
 
     assert result.stdout.split() == [".codex.claudebox"], result.stderr
+
+
+def test_what_one_session_may_not_make_the_other_one_may_not_either(user_box, background):
+    # proves ANY-06, D02
+    first = "mkdir .codex; touch first; until test -e go; do sleep 0.1; done"
+    second = (
+        "touch second; until mkdir .codex; do sleep 0.1; done 2>/dev/null; echo evil >.codex/config.toml; touch made"
+    )
+    one = background(user_box, user_box.program, "-y", "--exec", "--", "sh", "-c", first)
+    wait_until(lambda: os.path.exists(f"{user_box.project}/first"), "the first session runs")
+    other = background(user_box, user_box.program, "-y", "--exec", "--", "sh", "-c", second)
+    wait_until(lambda: os.path.exists(f"{user_box.project}/second"), "the second session runs")
+    user_box.write("go")
+    one.wait()
+    other.wait()
+
+    assert os.path.exists(f"{user_box.project}/made")  # it did, once the first one's was gone
+    kept = sorted(name for name in os.listdir(user_box.project) if name.startswith(".codex"))
+    assert ".codex" not in kept
+    assert len(kept) == 2
+
+
+def test_nothing_of_the_user_s_is_lost_when_it_is_put_aside(user_box):
+    # proves ANY-06
+    user_box.write(".codex.claudebox/mine", "older")
+    user_box.write(".cursor/rules", "mine")
+    result = user_box.sh("mkdir .codex && echo new >.codex/x && ln .codex/x .cursor/mcp.json && ln -s / .gemini")
+
+    kept = [path for path in Path(user_box.project).iterdir() if path.name.startswith(".codex.")]
+    assert sorted((path / "x").exists() for path in kept) == [False, True]
+    assert Path(user_box.project, ".codex.claudebox/mine").read_text() == "older"
+    assert sorted(os.listdir(f"{user_box.project}/.cursor")) == ["mcp.json.claudebox", "rules"]
+    assert os.readlink(f"{user_box.project}/.gemini.claudebox") == "/"
+    (line,) = [line for line in result.stderr.split("\n") if ".gemini " in line and "put aside" in line]
+    user_box.host(*line.partition("to keep it: ")[2].split()).check_returncode()
+    assert os.readlink(f"{user_box.project}/.gemini") == "/"

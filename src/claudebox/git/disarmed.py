@@ -71,9 +71,10 @@ def tabulate(done: Disarmed, root: str) -> list[tuple[str, str, str]]:
         DISARMED: ("disarmed", put),
         RENAMED: ("disarmed", put),
         TOLD: ("changed", ""),
-        OBEYED: ("put aside", "agents of the host would obey it; now "),
+        OBEYED: ("put aside", "an agent would obey it; to keep it: mv "),
     }
-    return [(relative(path, root), texts[how][0], texts[how][1] + shorten(", ".join(parts), 300))
+    between = {OBEYED: " "}
+    return [(relative(path, root), texts[how][0], texts[how][1] + shorten(between.get(how, ", ").join(parts), 300))
             for path, how, parts in done.findings]  # fmt: skip
 
 

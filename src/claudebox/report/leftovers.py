@@ -110,10 +110,24 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
 
 
 def _find_unwanted(policy: Policy, host: Host) -> Iterator[str]:
-    """Yield what some agent obeys in a project, is not there, and may not come from this session."""
+    """Yield what some agent obeys in a project and must not come from this session.
+
+    That is what is not there, or what another session that is alive may have made: when that one has ended, it is
+    gone, and this one could make it.
+    """
     allowed = {request.name for request in policy.allow}
     missing = {row.name for row in host.project.guarded if row.kind == "missing"}
+    for scope in _alive_scopes(host.instance.state):
+        missing |= set(scope.unwanted) if scope.workdir == host.workdir.real else set()
     yield from (name for name, _ in kinds.list_put_aside() if name in missing and name not in allowed)
+
+
+def _alive_scopes(directory: str) -> Iterator[Scope]:
+    for name in list_names(f"{directory}/{NOTES}"):
+        path = f"{directory}/{NOTES}/{name}"
+        other = _read_scope(path, directory) if path not in _settled else None
+        if other is not None:
+            yield other
 
 
 def share(scope: Scope, directory: str) -> Scope:
@@ -121,10 +135,8 @@ def share(scope: Scope, directory: str) -> Scope:
 
     Call it when the beginning is known: a session that writes its note later begins later.
     """
-    for name in list_names(f"{directory}/{NOTES}"):
-        path = f"{directory}/{NOTES}/{name}"
-        other = _read_scope(path, directory) if path not in _settled else None
-        if other is None or not any(_meet(root, top) for root, *_ in scope.roots for top, *_ in other.roots):
+    for other in _alive_scopes(directory):
+        if not any(_meet(root, top) for root, *_ in scope.roots for top, *_ in other.roots):
             continue
         begun = (scope.earlier, other.earlier, *(row.moment for *_, row in other.roots))
         earlier = min((row for row in begun if row is not None), key=lambda row: row.file_system)
@@ -216,12 +228,12 @@ class Leftovers:
         root, _, start = self._scope.roots[0]
         for path in self._scope.unwanted:
             try:
-                made = _rename_aside(root, start.identity, path)
+                renamed = _rename_aside(root, start.identity, path)
             except OSError as error:
                 yield f"{root}/{path}", disarmed.CLOSED, (error.strerror or "",)
             else:
-                if made:
-                    yield f"{root}/{path}", disarmed.OBEYED, (made,)
+                if renamed:
+                    yield f"{root}/{path}", disarmed.OBEYED, renamed
 
     def _keep(self, paths: tuple[str, ...]) -> None:
         """Remember for the next session which git directories have settings of their own."""
@@ -233,25 +245,26 @@ class Leftovers:
             pass
 
 
-def _rename_aside(root: str, identity: Identity, path: str) -> str:
-    """Rename what is at a path below a directory, or the link that leads there; return its new name, "" for nothing."""
+def _rename_aside(root: str, identity: Identity, path: str) -> tuple[str, ...]:
+    """Rename what is at a path below a directory, or the link that leads there; return its names, () for nothing."""
     parts = path.split("/")
     current = open_known(root, _HELD, identity)
     for number, name in enumerate(parts):
         with Closing(current) as directory:
             mode = mode_of(name, directory)
             if not mode:
-                return ""
+                return ()
             if number + 1 == len(parts) or stat.S_ISLNK(mode):
                 closed = open_up(directory)
                 try:
-                    return "/".join((*parts[:number], disarmed.rename_aside(directory, name)))
+                    made = disarmed.rename_aside(directory, name)
+                    return "/".join((*parts[:number], made)), "/".join((*parts[:number], name))
                 finally:
                     close_again(directory, closed)
             if not stat.S_ISDIR(mode):
-                return ""
+                return ()
             current = os.open(name, _HELD, dir_fd=directory)
-    return ""
+    return ()
 
 
 class Unlooked:
