@@ -16,7 +16,7 @@ from claudebox.tables.secrets import looks_secret, value_looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any, Literal
 
     from claudebox.agent.record import AgentKind, ModelService
@@ -164,6 +164,22 @@ def list_tokens(service: ModelService, path: str) -> Iterator[tuple[str, str]]:
     for key, name in (("accessToken", "access token of the login"), ("refreshToken", "refresh token of the login")):
         if isinstance(tokens.get(key), str):
             yield name, tokens[key]
+
+
+def list_secrets(agents: Iterable[AgentKind], home: str) -> Iterator[tuple[str, str]]:
+    """Yield the tokens and keys in files of agents on this machine, and what to call them."""
+    for agent in agents:
+        if agent.login_file:
+            yield from list_tokens(agent.upstream, f"{home}/{agent.directory}/{agent.login_file}")
+        for api in agent.upstreams:
+            login = api.login
+            fields = [f"{login.path}:{field}" for field in (login.access, login.refresh)] if login else []
+            for place in (*fields, *api.files):
+                path, _, field = place.rpartition(":")
+                path = f"{home}{path[1:]}" if path.startswith("~/") else path
+                found = text_at(syscalls.parse_json(read_small(path, limit=_LIMIT, follow=True) or b"{}"), field)
+                if found:
+                    yield f"{field} of {place.partition(':')[0]}", found
 
 
 def find_credential(service: ModelService, environ: dict[str, str], login: Login) -> str:

@@ -13,9 +13,11 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from claudebox.base import console, trees
+from claudebox.agent.report import list_conversations
+from claudebox.base import console
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import read_small
+from claudebox.base.files import list_names, read_small
+from claudebox.base.state import Instance
 from claudebox.broker.metering import TokenUsage
 from claudebox.many.tasks.task import OVER_BUDGET
 from claudebox.report import receipt
@@ -25,6 +27,8 @@ from claudebox.tables.prices import known_maker
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from claudebox.agent.record import AgentKind
 
 
 FILE = "result.json"
@@ -152,22 +156,21 @@ def take_over(result: TaskResult, answer: dict[str, Any]) -> None:
         result.session = answer["session_id"]
 
 
-def copy_state(state: str, target: str, session: str) -> str:
+def copy_state(state: str, target: str, session: str, agent: AgentKind) -> str:
     """Copy log, receipt and conversation; return the version of the client."""
     for path in logs(state):
         _copy(path, f"{target}/log.jsonl")
         lines = receipt.lines(read_lines(f"{state}/log", os.path.basename(path)), "")
         with open(f"{target}/receipt.txt", "w", encoding="utf-8", errors="backslashreplace") as shown:
             shown.writelines(f"{console.clean(line)}\n" for line in lines)
+    instances = [Instance("", state, name) for name in list_names(f"{state}/instances")]
+    written = [path for instance in instances for path in list_conversations(agent, instance, 0.0)]
     # A session that was killed did not say which conversation is its own: take the latest.
-    plain = [
-        path for path, entry in trees.Walk(f"{state}/instances").entries()
-        if path.endswith(f"{session}.jsonl") and entry.is_file(follow_symlinks=False)
-        and os.path.dirname(os.path.dirname(path)).endswith("/claude/projects")
-    ]  # fmt: skip
-    for path in sorted(plain, key=os.path.getmtime)[-1:]:
+    plain = [path for path in written if stat.S_ISREG(os.lstat(path).st_mode) and session in path]
+    kind = os.path.splitext(agent.transcripts)[1].rstrip("*")
+    for path in sorted(plain, key=lambda each: os.lstat(each).st_mtime)[-1:]:
         with contextlib.suppress(OSError):
-            _copy(path, f"{target}/transcript.jsonl")
+            _copy(path, f"{target}/transcript{kind}")
     with contextlib.suppress(OSError), open(f"{target}/transcript.jsonl", "rb") as file:
         for _ in range(20):
             found = re.search(rb'"version":"([0-9][0-9A-Za-z.+-]{0,40})"', file.readline(1 << 20))

@@ -38,13 +38,15 @@ from claudebox.many.tasks.result import (
 from claudebox.many.tasks.task import DONE, FAILED, OVER_BUDGET, OVER_TIME, RETRY, Task, read_task
 from claudebox.report import leaks
 from claudebox.report.leaks import find_forms
-from claudebox.settings.layers import parse_arguments
+from claudebox.settings.files import SettingsReader, layers
+from claudebox.settings.layers import SettingValue, choose_agent, parse_arguments
 from claudebox.tables.secrets import looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from claudebox.agent.record import AgentKind
     from claudebox.settings.layers import Settings
 
 
@@ -118,6 +120,7 @@ class _Runner:
         self._task, self._scratch, self._target, self._result = task, scratch, target, result
         self._environ = environ
         self._state = f"{scratch}/state"
+        self._agent = _choose_agent(task, environ)
         self._spent = 0.0  # US dollars, by all tries, as the broker counts towards a budget
         self._lost: list[str] = []  # why parts of the work could not be exported
         self._git_environ: dict[str, str] = {
@@ -152,7 +155,8 @@ class _Runner:
             self._export(work)
             answer, said = self._collect()
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
-        _judge(self._result, *_verdict(status, answer, said, find_errors(self._state)))
+        answers = self._agent.name == kinds.USUAL
+        _judge(self._result, *_verdict(status, answer, said, find_errors(self._state), answers=answers))
         if self._lost and self._result.exit == DONE:
             _judge(self._result, FAILED, f"the work could not be exported: {self._lost[0]}")
 
@@ -161,7 +165,7 @@ class _Runner:
         answer = read_answer(f"{self._scratch}/answer")
         take_over(self._result, answer)
         self._spent = add_usage(self._result, self._state)
-        version = copy_state(self._state, self._target, self._result.session)
+        version = copy_state(self._state, self._target, self._result.session, self._agent)
         if version:
             self._result.versions["client"] = version
         said = copy_messages(f"{self._scratch}/said", f"{self._target}/messages.txt")
@@ -173,9 +177,10 @@ class _Runner:
     def _run_agent(self, work: str) -> int:
         task = self._task
         retries = self._environ.get("CLAUDE_CODE_MAX_RETRIES", "")
-        words = ["-y", "--profile", task.profile, "--set", "receipt=always", "--set", "undo_keep=0", "--env"]
-        # By default the client retries for many minutes; engines and `tries` retry better.
-        words.append(f"CLAUDE_CODE_MAX_RETRIES={retries if retries.isdigit() else _CLIENT_RETRIES}")
+        words = ["-y", "--profile", task.profile, "--set", "receipt=always", "--set", "undo_keep=0"]
+        if self._agent.name == kinds.USUAL:
+            # By default the client retries for many minutes; engines and `tries` retry better.
+            words += ["--env", f"CLAUDE_CODE_MAX_RETRIES={retries if retries.isdigit() else _CLIENT_RETRIES}"]
         if task.budget_usd:
             left = task.budget_usd - self._spent
             if left <= 0:
@@ -183,7 +188,7 @@ class _Runner:
             words += ["--budget", f"{max(int(left * 100), 1) / 100:.2f}"]
         with open(f"{self._scratch}/prompt", "w", encoding="utf-8") as file:
             file.write(task.prompt)
-        words += ["-p", "--output-format", "json"]
+        words += [self._agent.name, *self._agent.task]
         files = (f"{self._scratch}/prompt", f"{self._scratch}/answer", f"{self._scratch}/said")
         return play(words, work, self._environ, self._state, limit=task.timeout, files=files)
 
@@ -258,16 +263,28 @@ def list_secrets(environ: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield names and values of the secrets of the host that no result may hold."""
     yield from ((name, value) for name, value in environ.items() if looks_secret(name, value))
     home = machine.current_home(environ)
-    for agent in kinds.find_kinds():
-        if agent.login_file:
-            yield from agent_facts.list_tokens(agent.upstream, f"{home}/{agent.directory}/{agent.login_file}")
+    yield from agent_facts.list_secrets(kinds.find_kinds(), home)
 
 
-def _verdict(status: int, answer: dict[str, Any], said_last: str, errors: set[int] | None) -> tuple[int, str]:
+def _choose_agent(task: Task, environ: dict[str, str]) -> AgentKind:
+    """Return the agent that the task names, or else the settings."""
+    flags = parse_arguments(["--profile", task.profile])
+    if task.agent:
+        flags = flags.replace(given={**flags.given, "agent": (SettingValue(task.agent, "agent"),)})
+    reader = SettingsReader(machine.current_home(environ))
+    agent = choose_agent(flags, environ, layers(flags, environ, reader)).agent
+    if not agent.task:
+        raise ClaudeboxError(f"`{agent.name}` cannot do a task", hint="its row has no `task`, the words for one answer")
+    return agent
+
+
+def _verdict(
+    status: int, answer: dict[str, Any], said_last: str, errors: set[int] | None, *, answers: bool = True
+) -> tuple[int, str]:
     """Return the exit status of the task, and why.
 
     The agent may have forged `answer`: an upstream status in it counts only if the broker saw it, in `errors`. Its
-    `subtype` is `success` even if the model was never reached.
+    `subtype` is `success` even if the model was never reached. Other agents have no answer of this form.
     """
     if status in (OVER_TIME, OVER_BUDGET):
         return status, "the task ran out of time" if status == OVER_TIME else "the budget of the task is spent"
@@ -275,7 +292,7 @@ def _verdict(status: int, answer: dict[str, Any], said_last: str, errors: set[in
         return status, f"claudebox did not start the agent: {said_last}"
     upstream = answer.get("api_error_status")
     said = str(answer.get("result"))
-    if answer and not answer.get("is_error") and status == 0:
+    if status == 0 and (answer and not answer.get("is_error") if answers else OVER_BUDGET not in (errors or ())):
         return DONE, ""
     if (errors is None and upstream == 402 and "budget" in said) or OVER_BUDGET in (errors or ()):
         return OVER_BUDGET, "the budget of the task is spent"

@@ -44,6 +44,7 @@ SCHEMA: dict[str, Any] = {
             "description": "branch, tag or commit; default: the default branch",
         },
         "prompt": {"type": "string", "minLength": 1, "description": "prompt for the agent"},
+        "agent": {"type": "string", "minLength": 1, "description": "agent; default: that of the profile, or `claude`"},
         "profile": {"type": "string", "minLength": 1, "description": "profile of claudebox; default: `batch`"},
         "timeout": {
             "anyOf": [
@@ -75,6 +76,7 @@ class Task:
     repo: str
     prompt: str
     ref: str = ""
+    agent: str = ""
     profile: str = "batch"
     timeout: int = 3600
     budget_usd: float = 0.0  # 0: no limit
