@@ -81,8 +81,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._chat(asked)
         if path.endswith("/messages"):
             return self._messages(asked)
+        if path.endswith(":loadCodeAssist"):
+            return self._send(200, {"currentTier": {"id": "free-tier"}, "cloudaicompanionProject": "p"})
         if "enerateContent" in path:
-            return self._gemini(asked, streamed=":stream" in path)
+            return self._gemini(asked.get("request", asked), streamed=":stream" in path)
         return self._send(404, {"error": {"message": "no such path", "code": 404}})
 
     def _read(self) -> bytes:
@@ -231,6 +233,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         usage = {"promptTokenCount": USAGE[0], "candidatesTokenCount": USAGE[1], "totalTokenCount": sum(USAGE)}
         candidate = {"content": {"role": "model", "parts": [part]}, "index": 0, "finishReason": "STOP"}
         document = {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "scripted"}
+        if "/v1internal:" in self.path:
+            document = {"response": document}
         return self._stream([("", document)]) if streamed else self._send(200, document)
 
 

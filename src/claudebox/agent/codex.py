@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox.agent.record import AgentKind, Upstream
+from claudebox.agent.record import AgentKind, LoginFile, Upstream
 
 _LOGIN = ("a login stays outside", "log in on the host, or set OPENAI_API_KEY there")
 
@@ -15,7 +15,10 @@ CODEX = AgentKind(
     least=(0, 150, 0),
     tried=(0, 169, 0),
     # Its own sandbox cannot be made in this one.
-    always=("--dangerously-bypass-approvals-and-sandbox", "-c", "check_for_update_on_startup=false"),
+    always=(
+        "--dangerously-bypass-approvals-and-sandbox", "-c", "check_for_update_on_startup=false",
+        "-c", 'projects={"{workdir}"={trust_level="trusted"}}',
+    ),
     printing=frozenset(("exec", "e", "review")),
     subcommands=frozenset((
         "a", "app-server", "apply", "archive", "cloud", "completion", "debug", "delete", "doctor", "e", "exec",
@@ -59,6 +62,18 @@ CODEX = AgentKind(
             queries=("client_version",),
             usage="responses",
             files=("~/.codex/auth.json:OPENAI_API_KEY",),
+            login=LoginFile(  # of ChatGPT
+                path="~/.codex/auth.json",
+                access="tokens.access_token",
+                refresh="tokens.refresh_token",
+                url="https://auth.openai.com/oauth/token",
+                client="app_EMoamEEZ73f0CkXaXp7hrann",
+                again="run `codex login` there",
+                renewed="last_refresh",
+                more=(("id_token", "tokens.id_token"),),
+                headers=(("tokens.account_id", "chatgpt-account-id"),),
+                official="https://chatgpt.com/backend-api/codex",
+            ),
         ),
     ),
 )  # fmt: skip

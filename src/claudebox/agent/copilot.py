@@ -23,7 +23,7 @@ COPILOT = AgentKind(
         "version", "workflow",
     )),
     not_inside={
-        "login": ("a login stays outside", "set COPILOT_GITHUB_TOKEN on the host"),
+        "login": ("a login stays outside", "hold COPILOT_GITHUB_TOKEN of the host as a secret (docs/guide.md)"),
         "sandbox": ("its own sandbox cannot be made in this one", "leave it out: this is one"),
         "update": ("the program inside is the host's own, read-only", "run it on the host"),
     },
@@ -40,6 +40,7 @@ COPILOT = AgentKind(
         ("COPILOT_AUTO_UPDATE", "false", "the program is read-only inside"),
     ),
     keys=("COPILOT_PROVIDER_API_KEY",),
+    tokens=("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"),
     passed=(
         ("COPILOT_MODEL", "the model", ""),
         ("COPILOT_PROVIDER_TYPE", "the kind of the provider", ""),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from claudebox.agent.record import AgentKind, Seed, Upstream
+from claudebox.agent.record import AgentKind, LoginFile, Seed, Upstream
 
 _MODEL = "/v1beta/models/*"
+
+
+def _select(kind: str) -> Seed:
+    return Seed(".gemini/settings.json", f'{{"security": {{"auth": {{"selectedType": "{kind}"}}}}}}')
+
 
 GEMINI = AgentKind(
     name="gemini",
@@ -29,7 +34,7 @@ GEMINI = AgentKind(
     seeds=(
         Seed(
             ".gemini/settings.json",
-            """{"security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": false}},
+            """{"security": {"folderTrust": {"enabled": false}},
             "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false}}""",
         ),
     ),
@@ -63,6 +68,43 @@ GEMINI = AgentKind(
             queries=("alt", "pageSize", "pageToken"),
             key_query="key",
             usage="gemini",
+            seeds=(_select("gemini-api-key"),),
+        ),
+        Upstream(
+            name="code-assist",
+            keys=(),
+            official="https://cloudcode-pa.googleapis.com",
+            base_url="CODE_ASSIST_ENDPOINT",
+            env=(
+                ("GOOGLE_CLOUD_ACCESS_TOKEN", "{placeholder}"),
+                ("GOOGLE_GENAI_USE_GCA", "true"),
+                ("CODE_ASSIST_ENDPOINT", "{url}"),
+            ),
+            paths=(
+                ("POST", "/v1internal:generateContent"),
+                ("POST", "/v1internal:streamGenerateContent"),
+                ("POST", "/v1internal:countTokens"),
+                ("POST", "/v1internal:loadCodeAssist"),
+                ("POST", "/v1internal:onboardUser"),
+                ("GET", "/v1internal/operations/*"),
+            ),
+            fields=("x-gemini-*", "x-goog-api-client"),
+            queries=("alt",),
+            usage="gemini",
+            login=LoginFile(
+                path="~/.gemini/oauth_creds.json",
+                access="access_token",
+                refresh="refresh_token",
+                expires="expiry_date",
+                url="https://oauth2.googleapis.com/token",
+                # Of the installed program, where it is no secret: RFC 8252, section 8.5.
+                client="681255809395-oo8ft2oprdrnp9e3aqf6av3hmdib135j.apps.googleusercontent.com",
+                secret="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",  # noqa: S106
+                form=True,
+                again="run `gemini` there and log in",
+                more=(("id_token", "id_token"),),
+            ),
+            seeds=(_select("oauth-personal"),),
         ),
     ),
 )

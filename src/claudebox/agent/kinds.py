@@ -68,4 +68,5 @@ def make_own(name: str, fields: Mapping[str, Any]) -> AgentKind:
 
 def _make_upstream(fields: Mapping[str, Any]) -> Upstream:
     login = fields.get("login")
-    return Upstream(**{**fields, "login": LoginFile(**login) if login else None})
+    seeds = tuple(Seed(**row) for row in fields.get("seeds", ()))
+    return Upstream(**{**fields, "login": LoginFile(**login) if login else None, "seeds": seeds})

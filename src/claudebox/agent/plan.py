@@ -6,6 +6,7 @@ from claudebox.agent.facts import find_credential
 from claudebox.base.errors import ClaudeboxError
 from claudebox.plan import environment as plan_environment
 from claudebox.plan.records import Mount, Variable
+from claudebox.settings.layers import list_words
 from claudebox.tables.environment import CLIENT_DIRECTORY
 from claudebox.tables.paths import TEXTS
 from claudebox.tables.secrets import looks_secret
@@ -14,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.agent.record import AgentKind
+    from claudebox.agent.record import AgentKind, Upstream
     from claudebox.host.records import Host
     from claudebox.plan.records import Kind
     from claudebox.settings.records import NameRequest, Policy
@@ -97,7 +98,7 @@ def command(policy: Policy, host: Host, arguments: tuple[str, ...] = ()) -> tupl
     brings = host.agent.mcp_servers and policy.words[:1] != (agent.servers,)
     servers = (f"--mcp-config={agent.servers_file}",) if brings else ()
     always = () if policy.words[:1] and policy.words[0] in agent.unarmed else agent.always
-    own = (*(fill(word, host) for word in always), *arguments, *servers)
+    own = (*(fill(word, host, quoted='"' in word) for word in always), *arguments, *servers)
     return (agent.program or agent.name, *own, *policy.words)
 
 
@@ -232,6 +233,8 @@ def describe_missing_login(policy: Policy, host: Host) -> str:
     agent, login = policy.agent, host.agent.login
     credentials = {*agent.upstream.credentials, *(variable for variable, *_ in agent.upstream.clouds)}
     settings = policy.shared_home or any(request.name == "settings.json" for request in policy.inherit)
+    if agent.upstreams:
+        return _describe_missing_key(policy, host, named)
     if (
         policy.program != "client" or not agent.login_file or settings
         or find_credential(agent.upstream, host.environ, login) or login.known or login.path
@@ -239,6 +242,21 @@ def describe_missing_login(policy: Policy, host: Host) -> str:
     ):  # fmt: skip
         return ""
     return f"not logged in: run `{agent.name}` outside and `/login` there (it stays outside), or `/login` inside"
+
+
+def _describe_missing_key(policy: Policy, host: Host, named: set[str]) -> str:
+    """Return how to give an agent a key, if it would start without any."""
+    agent = policy.agent
+    enter = {*named, *(secret.env for secret in host.secrets.held)}
+    held = host.secrets.models or any(host.environ.get(name) for name in agent.key_variables)
+    alone = bool(policy.words) and policy.words[0] in agent.unarmed
+    if policy.program != "client" or held or alone or enter & {*agent.key_variables, *agent.tokens}:
+        return ""
+    token = next((name for name in agent.tokens if host.environ.get(name)), "")
+    if token:
+        return f"{token} stays outside: hold it as one of `[[secrets]]`, in tiers `inet` and `allow` (docs/guide.md)"
+    login = " or log in there" if any(api.login for api in agent.upstreams) else ""
+    return f"no key: set {list_words(dict.fromkeys(agent.key_variables))} on the host{login}; it stays outside"
 
 
 def plan_variables(policy: Policy, host: Host, held: str) -> Iterable[Variable]:
@@ -257,13 +275,15 @@ def plan_variables(policy: Policy, host: Host, held: str) -> Iterable[Variable]:
             yield Variable(name, value, "host", "the client's key", looks_secret(name, value))
 
 
-def find_seeds(policy: Policy, host: Host, variables: Iterable[Variable]) -> tuple[tuple[str, str, str], ...]:
+def find_seeds(
+    policy: Policy, host: Host, variables: Iterable[Variable], models: Iterable[Upstream] = ()
+) -> tuple[tuple[str, str, str], ...]:
     """Return what answers the first questions: file below the instance, content, and the lock to take."""
     places = policy.agent.state
     key = next((row.value[-_KEY_TAIL:] for row in variables if row.name in policy.agent.keys[:1]), "")
     return tuple(
         (f"{place}{seed.path[len(path) :]}", fill(seed.content, host, key, quoted=True), seed.lock)
-        for seed in policy.agent.seeds
+        for seed in (*policy.agent.seeds, *(seed for model in models for seed in model.seeds))
         for path, place in places
         if seed.path.startswith(f"{path}/")
     )

@@ -58,6 +58,14 @@ class LoginFile(Value):
     write_lock: str = ""
 
 
+class Seed(Value):
+    """A file of the agent's state that answers its first questions."""
+
+    path: str  # in the home, in one of the agent's directories
+    content: str  # template; a JSON document is merged into what there is, other text is written where nothing is
+    lock: str = ""  # the directory beside it by which the agent locks it
+
+
 class Upstream(Value):
     """One API that an agent asks over plain HTTP on loopback, where the broker adds the key."""
 
@@ -78,14 +86,7 @@ class Upstream(Value):
     key_query: str = ""  # the part of the query that some clients send the key in
     placeholder: str = ""  # how it must begin
     login: LoginFile | None = None  # where no variable holds a key; without `keys`, where no other API has one
-
-
-class Seed(Value):
-    """A file of the agent's state that answers its first questions."""
-
-    path: str  # in the home, in one of the agent's directories
-    content: str  # template; a JSON document is merged into what there is, other text is written where nothing is
-    lock: str = ""  # the directory beside it by which the agent locks it
+    seeds: tuple[Seed, ...] = ()  # besides the agent's, where this API is asked
 
 
 class AgentKind(Value):
@@ -131,6 +132,7 @@ class AgentKind(Value):
     env: tuple[tuple[str, str, str], ...] = ()  # variables inside: name, template, reason
     env_of_root: tuple[tuple[str, str, str], ...] = ()
     keys: tuple[str, ...] = ()  # variables that enter with the credential where no broker holds it
+    tokens: tuple[str, ...] = ()  # variables with a login that no base URL takes: `[[secrets]]` can hold it
     passed: tuple[tuple[str, str, str], ...] = ()  # that pass from the host, as in `tables/environment.py`
     protected: tuple[tuple[str, str], ...] = ()  # paths of a project that it executes or obeys, and why
     hidden: tuple[tuple[str, str], ...] = ()  # paths of the home with its logins and conversations, and why

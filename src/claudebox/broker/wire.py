@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 
-from claudebox.agent.record import LoginFile, Upstream
+from claudebox.agent.record import LoginFile, Seed, Upstream
 from claudebox.base.records import Value
 from claudebox.network.facts import HostProxy
 from claudebox.network.records import (
@@ -33,7 +33,7 @@ _TYPES: dict[str, type[Value]] = {
     kind.__name__: kind
     for kind in (
         AllowedDomain, ApiConfig, Barred, Budget, Credential, Endpoint, InjectConfig, OpenedAddress,
-        ProxyConfig, Ranges, Trust, HostProxy, LoginFile, SecretRequest, Upstream,
+        ProxyConfig, Ranges, Trust, HostProxy, LoginFile, SecretRequest, Seed, Upstream,
     )
 }  # fmt: skip
 

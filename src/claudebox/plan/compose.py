@@ -109,7 +109,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         sockets_elsewhere=host.sockets.elsewhere,
         stubs=(*plan_protected.stubs(policy, host), *git_plan.stubs(policy, host)),
         mountpoints=agent_plan.mountpoints(policy, host),
-        seeds=agent_plan.find_seeds(policy, host, variables),
+        seeds=agent_plan.find_seeds(policy, host, variables, [model.api for model in broker.models] if broker else ()),
         kept=kept,
         nix=extra.nix,
         relay=extra.relay,

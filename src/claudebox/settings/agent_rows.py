@@ -138,11 +138,12 @@ class _Check:
     def check_whole(self, row: dict[str, Any]) -> None:
         """Check what several fields say together."""
         kept = [f"{path}/" for path, _ in row.get("state", ())]
-        for number, seed in enumerate(row.get("seeds", ())):
+        upstreams = row.get("upstreams", ())
+        for seed in (*row.get("seeds", ()), *(seed for upstream in upstreams for seed in upstream.get("seeds", ()))):
             if not seed["path"].startswith(tuple(kept)):
-                self._wrong(("seeds", number), f"`path`: `{seed['path']}` is in no directory of `state`")
-        names = [upstream["name"] for upstream in row.get("upstreams", ())]
-        for number, upstream in enumerate(row.get("upstreams", ())):
+                self._wrong(("seeds",), f"`path`: `{seed['path']}` is in no directory of `state`")
+        names = [upstream["name"] for upstream in upstreams]
+        for number, upstream in enumerate(upstreams):
             place = ("upstreams", number)
             if names.index(upstream["name"]) < number:
                 self._wrong(place, f"the name `{upstream['name']}` is there twice")

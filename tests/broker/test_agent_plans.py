@@ -1,0 +1,93 @@
+"""What a plan makes of the key or login of each agent: held by the broker, in nothing that enters."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support import hosts
+
+from claudebox.agent import kinds
+from claudebox.broker import wire
+from claudebox.broker.facts import ModelLogin
+from claudebox.plan import compose
+from claudebox.settings.records import NameRequest, Policy
+
+OTHERS = [name for name in kinds.NAMES if name != kinds.USUAL]
+KEY = "sk-real-key-of-the-user"
+
+
+def make(name, models=(), network="none", names=(), **environ):
+    """Return the plan of a session of an agent."""
+    policy = Policy("client", auth="broker", network=network, names=names, agent=kinds.find_kind(name))
+    host = hosts.debian(environ={"PATH": "/usr/bin", **environ}, libraries=("/lib/python",))
+    ports = tuple(range(4000, 4010))
+    host = host.replace(secrets=host.secrets.replace(models=models), network=host.network.replace(model_ports=ports))
+    return compose.make_plan(policy, host)
+
+
+def texts(plan):
+    """Return everything that enters as text."""
+    return repr((plan.variables, plan.mounts, plan.command, plan.seeds))
+
+
+@pytest.mark.parametrize("network", ["none", "full"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_key_of_an_agent_stays_outside_and_reaches_the_broker(name, network):
+    # proves ANY-01, AUTH-01
+    for api in (row for row in kinds.find_kind(name).upstreams if row.keys):
+        for variable in api.keys:
+            plan = make(name, network=network, **{variable: KEY})
+            held = [model for model in plan.broker.models if model.api.name == api.name]
+
+            assert [row.value for row in held[0].credentials] == [KEY], variable
+            assert KEY not in texts(plan)
+            assert f"http://127.0.0.1:{held[0].port}" in texts(plan)
+            assert wire.unpack(wire.pack(plan.broker.models)) == plan.broker.models  # as the broker gets it
+            assert plan.login == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "api", "path", "endpoint", "variable"),
+    [
+        ("codex", "openai", "/home/user/.codex/auth.json", "https://chatgpt.com/backend-api/codex", "OPENAI_API_KEY"),
+        ("gemini", "code-assist", "/home/user/.gemini/oauth_creds.json", "https://cloudcode-pa.googleapis.com",
+         "GOOGLE_CLOUD_ACCESS_TOKEN"),
+    ],
+)  # fmt: skip
+def test_a_login_is_used_where_it_belongs_whatever_address_a_key_has(name, api, path, endpoint, variable):
+    # proves ANY-01, AUTH-01
+    plan = make(name, (ModelLogin(api, path),), OPENAI_BASE_URL="https://gateway.example/v1")
+    (model,) = plan.broker.models
+
+    assert (str(model.endpoint), model.login, model.credentials) == (endpoint, path, ())
+    assert model.login_kind.path == path.replace("/home/user", "~")
+    assert {row.name: row.value for row in plan.variables}[variable] == "claudebox-placeholder"
+    assert wire.unpack(wire.pack(plan.broker.models)) == plan.broker.models
+
+
+def test_a_key_of_gemini_is_chosen_before_its_login_and_the_settings_say_which():
+    login = ModelLogin("code-assist", "/home/user/.gemini/oauth_creds.json")
+    by_key, by_login = make("gemini", (login,), GEMINI_API_KEY=KEY), make("gemini", (login,))
+
+    assert [model.api.name for model in by_key.broker.models] == ["gemini"]
+    assert "gemini-api-key" in repr(by_key.seeds)
+    assert "oauth-personal" in repr(by_login.seeds)
+    assert "gemini-api-key" not in repr(by_login.seeds)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_without_a_key_the_user_is_told_which_variable_holds_one(name):
+    # proves ANY-05
+    keys = kinds.find_kind(name).key_variables
+
+    assert f"`{keys[0]}`" in make(name).login
+    assert ("or log in there" in make(name).login) == (name in ("codex", "gemini"))
+    assert make(name, names=(NameRequest(keys[0], "--env"),)).login == ""
+
+
+def test_the_token_of_copilot_is_refused_in_a_sentence():
+    # proves ANY-05
+    plan = make("copilot", COPILOT_GITHUB_TOKEN=KEY)
+
+    assert plan.login.startswith("COPILOT_GITHUB_TOKEN stays outside: hold it as one of `[[secrets]]`")
+    assert KEY not in texts(plan)
+    assert make("copilot", COPILOT_GITHUB_TOKEN=KEY, COPILOT_PROVIDER_API_KEY=KEY).login == ""
