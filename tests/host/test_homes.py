@@ -329,3 +329,22 @@ def test_none_and_the_strict_profile_show_only_the_system(user_box):
     user_box.write(f"{home.root}/.claudebox/config.toml", 'toolchains = ["go"]\n')
     assert user_box.sh(probe).stdout == "none\n"
     assert user_box.sh(probe, flags=("--toolchain", "auto")).stdout == f"{home.root}/.cargo/bin/rustup\n"
+
+
+def test_an_environment_that_is_active_in_the_project_is_used_and_shows_nothing_else(user_box):
+    # proves TOOL-04, C04
+    box, real = user_box, f"{user_box.project}/.venv"
+    box.host("/usr/bin/python3", "-m", "venv", "--without-pip", real).check_returncode()
+    box.write(".venv/bin/tool", f"#!{real}/bin/python\nimport sys\nprint(sys.prefix)\n", mode=0o755)
+    box.write(f"{box.home}/tools/bin/own", "#!/bin/sh\n# CANARY\n", mode=0o755)
+    box.host("ln", "-s", f"{box.home}/tools/bin/own", f"{real}/bin/planted").check_returncode()
+    probe = "command -v tool; command -v python; tool; cat .venv/bin/planted || echo closed"
+    box.environ["PATH"] = f"{real}/bin:/usr/bin:/bin"
+
+    assert "tool of" in box.run("tool").stderr  # on PATH, but not activated
+    box.environ["VIRTUAL_ENV"] = real
+    inside = box.sh(probe)
+
+    assert inside.stdout == f"{real}/bin/tool\n{real}/bin/python\n{real}\nclosed\n", inside.stderr
+    assert "not inside" not in inside.stderr
+    assert "CANARY" in box.host("sh", "-c", probe).stdout

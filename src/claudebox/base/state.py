@@ -207,7 +207,7 @@ def _check_format(state: int) -> None:
     """Refuse state that a later version has written; record ours where there is none."""
     content = read_at(state, FORMAT_FILE)
     if content is None:
-        _create_file(state, FORMAT_FILE, b"%d\n" % _FORMAT)
+        replace_file(state, FORMAT_FILE, b"%d\n" % _FORMAT)
     elif not content.strip().isdigit() or int(content) > _FORMAT:
         raise ClaudeboxError(
             f"`{os.readlink(f'/proc/self/fd/{state}')}` is of a later version of claudebox",

@@ -36,7 +36,7 @@ from claudebox.settings.table import SETTINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from claudebox.agent.record import ModelService
     from claudebox.commands.rehearsal import Examined
@@ -74,11 +74,15 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
 def _lines(findings: list[Finding], *, failed: bool) -> Iterator[str]:
     for finding in findings:
         mark = console.paint(f"{finding.status:<7}", _COLOURS[finding.status], descriptor=1)
-        yield f"{mark}  {finding.name}: {console.clean(finding.detail)}"
+        yield from _wrap(f"{finding.name}: {console.clean(finding.detail)}", f"{mark}  ")
         for line in finding.remedy.split("\n") if finding.remedy else ():
-            yield f"         {console.clean(line)}".rstrip()
+            yield from _wrap(console.clean(line), " " * 9)
     yield ""
     yield "a launch would fail; see above" if failed else "a launch will work"
+
+
+def _wrap(text: str, start: str) -> Iterable[str]:
+    return console.wrap(text, start) if os.isatty(1) else (f"{start}{text}".rstrip(),)
 
 
 def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:

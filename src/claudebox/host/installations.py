@@ -138,7 +138,12 @@ class Finder:
         if fact.kind != "directory":
             return
         if _covers(self._ground.workdir, fact.real):
-            self._kept_out[entry] = _Refusal("it lies in the project, where the agent can change it")
+            # An environment that the user has activated is used as it is: no link that an agent may have made is
+            # followed, so nothing else is shown because of it.
+            if os.path.normpath(f"{self._environ.get('VIRTUAL_ENV', '')}/bin") == entry:
+                self._path.append(fact.real)
+            else:
+                self._kept_out[entry] = _Refusal("it lies in the project, where the agent can change it")
             return
         if any(_covers(root, fact.real) for root in self._ground.visible):
             self._reach(entry)
