@@ -29,6 +29,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.review import diffs, records
 from claudebox.review.batch_page import list_rows, render_batch
 from claudebox.review.diffs import FileChange, Hunk, compare_texts
+from claudebox.review.gather import read_facts
 from claudebox.review.html import E, link_beside, link_within, render_document, show_text
 from claudebox.review.pictures import Picture, read_picture
 from claudebox.review.search import require_clean
@@ -618,6 +619,35 @@ def test_a_value_that_is_not_text_is_found():
     story = records.Story("x", "x", said=f"it is {value}")
     with pytest.raises(ClaudeboxError, match="`KEY`"):
         require_clean(story, render_session(story), [("KEY", value)])
+
+
+NUMBERS = (-1, 0, 1e308, 10**400, float("inf"), float("nan"), "1", None, True, [], {}, -0.0, 1e-320, 1 << 62)
+
+
+def test_any_number_can_stand_in_a_result_and_in_a_log(tmp_path):
+    # proves REVIEW-01
+    names = ("cost_usd", "seconds", "tries", "changed", "exit", "status")
+    found = [(f"{at}", dict.fromkeys(names, number)) for at, number in enumerate(NUMBERS)]
+    assert render_batch(list_rows(found, str(tmp_path), str(tmp_path / "page")), "x")
+    numbers = ("time", "price", "input", "output", "cache_write", "cache_read", "port", "count", "up", "down", "status")
+    lines = [
+        {"kind": kind, "verdict": verdict, "host": number, "model": number, **dict.fromkeys(numbers, number)}
+        for number in NUMBERS
+        for kind in ("start", "usage", "decision", "end")
+        for verdict in ("denied", "opened", "failed")
+    ]
+    story = records.Story("x", "x")
+    read_facts(story, lines, 0)
+    assert render_session(story)
+
+
+def test_a_forged_date_does_not_squeeze_the_timeline():
+    events = [records.Event(1e9 + at, "tools", "x") for at in range(100)]
+    events += [records.Event(moment, "commits", "forged") for moment in (1.0, 99999999999.0)]
+    page = render_session(records.Story("x", "x", began=1e9, ended=1e9 + 100, events=events)).decode()
+
+    assert page.count('class="tools"') == 100
+    assert page.count('class="commits"') == 2
 
 
 def test_huge_things_are_cut_and_counted():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
 from dataclasses import dataclass, field
@@ -10,12 +9,12 @@ from dataclasses import dataclass, field
 from claudebox.report.screen import say_duration
 from claudebox.review import charts
 from claudebox.review.gather import PAGE, count_changes
-from claudebox.review.html import E, link_beside, link_within, render_document, show_text
-from claudebox.review.session_page import list_tiles, read_own, say_some, section, show_path
+from claudebox.review.html import E, link_beside, show_text
+from claudebox.review.session_page import list_tiles, read_own, render_page, say_some, section, show_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from claudebox.review.html import Content, Element
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 _OUTCOMES = {"done": "done", "retry": "retry", "cancelled": "retry", "incomplete": "retry"}  # the others have failed
 _NAMES = {"done": "done", "failed": "failed", "retry": "worth another try"}
 _COLUMNS, _TOP = 24, 6
+_MOST = 1e9
 _HEADS = (("Task", ""), ("Outcome", ""), ("Changes", "n"), ("Cost", "n"), ("Time", "n"), ("Tries", "n"))
 
 
@@ -51,42 +51,30 @@ def read_row(name: str, result: dict[str, Any], results: str, page: str) -> Task
     files = result.get("files")
     has_page = isinstance(files, dict) and PAGE in files
     place = os.path.relpath(f"{results}/{name}/{PAGE}", os.path.dirname(page)) if has_page else ""
-    tries = result.get("tries")
     return TaskRow(
         name, str(result.get("status", "?"))[:40], str(result.get("why", ""))[:300], str(result.get("said", ""))[:300],
-        _amount(result.get("cost_usd")), _amount(result.get("seconds")), tries if type(tries) is int else 0,
+        _amount(result.get("cost_usd")), _amount(result.get("seconds")), int(_amount(result.get("tries")) or 0),
         count_changes(result, f"{results}/{name}"), place,
     )  # fmt: skip
 
 
 def _amount(value: object) -> float | None:
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
-    return float(value) if plain else None  # type: ignore[arg-type]  # it is a number
+    """Return a sum of money or a time, if it can be one."""
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < _MOST and value is not True else None
 
 
 def render_batch(rows: Sequence[TaskRow], title: str) -> bytes:
     """Return the page of a batch as HTML."""
-    parts = [*_list_parts(rows)]
-    links = (E("li", link_within(place, name)) for place, name, _ in parts)
-    body = (
-        link_within("main", "Skip to the content", class_="skip"),
-        E("div", E("header", E("p", E("b", "claudebox"), E("span", "review of a batch"), class_="from"),
-                   E("h1", show_text(title))), class_="wide"),
-        E("nav", E("div", E("ul", links), class_="wide"), aria_label="On this page"),
-        E("main", (content for *_, content in parts), id="main", class_="wide"),
-        E("footer", E("p", "Names and reasons come from agents. The page loads nothing; its only script sorts and "
-                      "filters the table."), class_="wide"),
-    )  # fmt: skip
-    script = read_own("tasks.js") if rows else ""
-    return render_document("Tasks \u00b7 claudebox", body, style=read_own("page.css"), script=script)
-
-
-def _list_parts(rows: Sequence[TaskRow]) -> Iterator[tuple[str, str, Element]]:
-    yield "came", "Summary", _summary(rows)
+    head = E("header", E("p", E("b", "claudebox"), E("span", "review of a batch"), class_="from"),
+             E("h1", show_text(title)))  # fmt: skip
+    foot = E(
+        "p", "Names and reasons come from agents. The page loads nothing; its only script sorts and filters the table."
+    )
+    parts = [("came", "Summary", 0, _summary(rows))]
     if rows:
-        yield "spread", "Cost and time", _spread(rows)
-        yield "first", "First to look at", _first(rows)
-        yield "tasks", "All tasks", _table(rows)
+        parts += [("spread", "Cost and time", 0, _spread(rows)), ("first", "First to look at", 0, _first(rows)),
+                  ("tasks", "All tasks", len(rows), _table(rows))]  # fmt: skip
+    return render_page("Tasks", head, parts, foot, script=read_own("tasks.js") if rows else "")
 
 
 def _count(rows: Sequence[TaskRow]) -> dict[str, int]:
@@ -102,19 +90,11 @@ def _summary(rows: Sequence[TaskRow]) -> Element:
     times = [row.seconds for row in rows if row.seconds is not None]
     figures = [("tasks", f"{len(rows):,}", False)]
     figures += [("done", f"{counts['done'] * 100 // len(rows)} %", False)] if rows else []
-    figures += (
-        [("cost", f"${sum(costs):,.2f}", False), ("median cost", f"${statistics.median(costs):.2f}", False)]
-        if costs
-        else []
-    )
-    figures += (
-        [
-            ("agent time", _say_long(sum(times)), False),
-            ("median time", say_duration(statistics.median(times)), False),
-        ]
-        if times
-        else []
-    )
+    if costs:
+        figures += [("cost", f"${sum(costs):,.2f}", False), ("median cost", f"${statistics.median(costs):.2f}", False)]
+    if times:
+        figures += [("agent time", _say_long(sum(times)), False),
+                    ("median time", say_duration(statistics.median(times)), False)]  # fmt: skip
     again = sum(row.tries > 1 for row in rows)
     figures += [("retried", f"{again:,}", False)] if again else []
     return section("came", "Summary", charts.draw_shares(counts.items(), told), E("p", legend, class_="legend"),

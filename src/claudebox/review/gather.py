@@ -9,7 +9,6 @@ cannot be found is said.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 
@@ -440,8 +439,8 @@ def _rows(value: object) -> list[dict[str, Any]]:
 
 
 def _number(value: object) -> int:
-    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) and 0 <= value < 1 << 60 else 0
+    return int(value) if isinstance(value, (int, float)) and 0 <= value < 1 << 60 else 0
 
 
 def _moment(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) and 0 < value < _LAST else 0.0
+    return float(value) if isinstance(value, (int, float)) and 0 < value < _LAST else 0.0

@@ -38,18 +38,24 @@ _NAMES = {" ": "span", "-": "del", "+": "ins"}
 
 def render_session(story: Story) -> bytes:
     """Return the page of a session as HTML."""
-    parts = [*_list_parts(story)]
+    return render_page(_plain(story.title), _head(story), [*_list_parts(story)], _foot())
+
+
+def render_page(
+    title: str, head: Element, parts: Sequence[tuple[str, str, int, Element]], foot: Content, *, script: str = ""
+) -> bytes:
+    """Return a page of sections, each with its place, and its name and count for the way there."""
     links = [
-        E("li", link_within(place, title, E("span", count) if count else None)) for place, title, count, _ in parts
+        E("li", link_within(place, name, E("span", f"{count:,}") if count else None)) for place, name, count, _ in parts
     ]
     body = (
         link_within("main", "Skip to the content", class_="skip"),
-        E("div", _head(story), class_="wide"),
+        E("div", head, class_="wide"),
         E("nav", E("div", E("ul", links), class_="wide"), aria_label="On this page"),
         E("main", (section for *_, section in parts), id="main", class_="wide"),
-        E("footer", _foot(), class_="wide"),
+        E("footer", foot, class_="wide"),
     )
-    return render_document(f"{_plain(story.title)} \u00b7 claudebox", body, style=read_own("page.css"))
+    return render_document(f"{title} \u00b7 claudebox", body, style=read_own("page.css"), script=script)
 
 
 def read_own(name: str) -> str:
@@ -90,9 +96,9 @@ def _foot() -> Iterator[Element]:
     yield E("p", "This page loads nothing and runs nothing.")
 
 
-def _list_parts(story: Story) -> Iterator[tuple[str, str, int | str, Element]]:
+def _list_parts(story: Story) -> Iterator[tuple[str, str, int, Element]]:
     """Yield the sections that have something to say, with a place, a name and a count for the way there."""
-    yield "came", "Summary", "", _summary(story)
+    yield "came", "Summary", 0, _summary(story)
     if story.look:
         yield "look", "Look at these", len(story.look), _look(story.look)
     if story.commits:
@@ -100,15 +106,15 @@ def _list_parts(story: Story) -> Iterator[tuple[str, str, int | str, Element]]:
     if story.files or story.output or story.gone or story.moved:
         yield "files", story.files_title, len(story.files) + story.files_cut, _files(story)
     if story.events:
-        yield "time", "Timeline", "", _timeline(story)
+        yield "time", "Timeline", 0, _timeline(story)
     if story.spending:
-        yield "cost", "Cost", "", _cost(story)
+        yield "cost", "Cost", 0, _cost(story)
     if story.hosts or story.unrecorded:
         yield "network", "Network", len(story.hosts), _network(story)
     if story.entered or story.withheld_count or story.secrets:
-        yield "secrets", "Variables", "", _entered(story)
+        yield "secrets", "Variables", 0, _entered(story)
     if story.commands:
-        yield "next", "What next", "", _commands(story)
+        yield "next", "What next", 0, _commands(story)
 
 
 def section(place: str, title: str, *content: Content, remark: str = "", class_: str = "") -> Element:
@@ -363,7 +369,7 @@ def _is_word(text: str, at: int) -> bool:
 def _timeline(story: Story) -> Element:
     events = sorted(story.events, key=lambda event: event.time)
     began = story.began or events[0].time
-    ended = max(story.ended, events[-1].time, began + 1)
+    ended = max(story.ended or events[-1].time, began + 1)  # the dates of commits are the agent's choice
     rows: list[Content] = []
     for lane, name, what in _LANES:
         if found := [event for event in events if event.lane == lane]:
