@@ -22,9 +22,9 @@ def home(tmp_path):
     return tmp_path / "home"
 
 
-def offered(home, *words: str) -> list[str]:
+def offered(home, *words: str, **more: str) -> list[str]:
     """Return what is offered for the last word; an empty one stands for files."""
-    environ = {"HOME": str(home), "EXPORTED": "1"}
+    environ = {"HOME": str(home), "EXPORTED": "1", **more}
     return [line.partition("\t")[0] for line in complete.list_candidates(words, environ)]
 
 
@@ -62,7 +62,6 @@ def offered(home, *words: str) -> list[str]:
         (["-p", "und"], [""]),
         (["--", "und"], [""]),
         (["--exec", "--", "--net"], [""]),
-        (["--mod"], ["--model"]),
         (["codex", "--net"], [""]),
         (["mc"], ["mcp"]),
     ],
@@ -70,6 +69,31 @@ def offered(home, *words: str) -> list[str]:
 def test_what_may_stand_there_is_offered(home, words, wanted):
     # proves CLI-01, D-01
     assert offered(home, *words) == wanted
+
+
+def test_flags_of_the_installed_agent_are_offered(home):
+    # proves CLI-01
+    (home / "bin").mkdir()
+    shown = "  -m, --model <MODEL>\\n          The --one\\n      --oss\\n  --image, --picture <FILE>...   Show it\\n"
+    (home / "bin/codex").write_text(f'#!/bin/sh\n[ "$*" = --help ] && [ "$PWD" = / ] && printf \'{shown}\'\n')
+    (home / "bin/codex").chmod(0o755)
+
+    found = offered(home, "codex", "-", PATH=f"{home}/bin:/usr/bin:/bin")
+
+    assert found == ["-m", "--model", "--oss", "--image", "--picture"]
+
+
+@pytest.mark.client
+def test_the_real_client_tells_its_flags(home, real_client, monkeypatch):
+    # proves CLI-01
+    (home / "bin").mkdir()
+    monkeypatch.chdir("/usr/share")
+    (home / "bin/claude").symlink_to(real_client)
+
+    found = offered(home, "--", PATH=f"{home}/bin:/usr/bin:/bin")
+
+    assert {"--model", "--continue", "--resume", "--mcp-config", "--output-format", "--network"} <= {*found}
+    assert [*home.iterdir()] == [home / "bin"]
 
 
 def test_all_verbs_agents_flags_groups_and_topics_are_offered(home):

@@ -114,12 +114,6 @@ CLAUDE = AgentKind(
     ),
     interpreted=False,
     always=("--dangerously-skip-permissions",),  # the sandbox is the permission layer (UX-06)
-    flags=(
-        "-c", "--continue", "-r", "--resume", "--add-dir", "--agents", "--allowedTools", "--append-system-prompt",
-        "--debug", "--disallowedTools", "--fallback-model", "--fork-session", "--input-format", "--json-schema",
-        "--mcp-config", "--model", "--output-format", "--permission-mode", "--session-id", "--settings",
-        "--strict-mcp-config", "--system-prompt", "--verbose",
-    ),
     printing=frozenset(("-p", "--print")),
     subcommands=frozenset((
         "auth", "auto-mode", "doctor", "gateway", "import", "install", "mcp", "plugin", "plugins", "purge",

@@ -103,7 +103,6 @@ class AgentKind(Value):
     tried: tuple[int, ...] = ()  # the newest that was tried
 
     always: tuple[str, ...] = ()  # arguments of every start; templates
-    flags: tuple[str, ...] = ()  # that completion offers besides those below
     printing: frozenset[str] = frozenset()  # words that ask for an answer without a conversation
     subcommands: frozenset[str] = frozenset()  # words that take everything after them (D-01)
     unarmed: frozenset[str] = frozenset()  # subcommands that do not take `always`

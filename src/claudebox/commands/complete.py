@@ -1,17 +1,20 @@
 """`claudebox help complete -- WORDS`: completion. The scripts of all shells ask it, so that they know no flag.
 
 Prints what may stand where the last word is: one word per line, with a tab and its meaning; an empty word stands for
-files. Starts nothing and writes nothing.
+files. Writes nothing, and starts nothing but the installed agent, with `--help`, to learn its flags.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 
-from claudebox.agent import kinds
+from claudebox.agent import facts, kinds
 from claudebox.agent.record import AgentKind
 from claudebox.base import console
 from claudebox.commands.usage import TOPICS
+from claudebox.host import programs
 from claudebox.settings.files import SettingsReader
 from claudebox.settings.table import SETTINGS
 from claudebox.settings.verbs import VERBS, find_verb
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 
 FILES = ("", "")
+_HELP_SECONDS = 3
+_HELP_FLAGS = re.compile(r"^ {1,8}(?=-)(\S.*?)(?:  +(\S.*))?$", re.MULTILINE)
 _PATHS = ("SRC[:DEST]", "DIRECTORY", "DIR", "FILE", "NODE", "PATH")  # metavars
 
 
@@ -95,7 +100,7 @@ class _Line:
         if current.startswith("-"):
             self.takes_files = launching
             own = [] if self._rest else [(name, row.help) for name, row in self._rows.items()]
-            return [*own, *(self._agent_words(flags=True) if launching else ())]
+            return [*own, *(self._agent_flags() if launching else ())]
         if not launching and self._verb is not None:
             return self._names(self._verb)
         if self._rest or self._begun or self._agent is None:
@@ -103,11 +108,27 @@ class _Line:
         verbs = () if self._verb else ((verb.word, verb.help) for verb in VERBS)
         return [*verbs, *((name, "start this agent") for name in kinds.list_names()), *self._agent_words()]
 
-    def _agent_words(self, *, flags: bool = False) -> Candidates:
-        """Return what the row of the agent knows; it is not started to be asked."""
+    def _agent_words(self) -> Candidates:
         agent = self._agent or AgentKind("")
-        words = (*agent.flags, *agent.printing, *agent.background) if flags else agent.subcommands
-        return ((word, f"of {agent.name}") for word in sorted(words))
+        return ((word, f"of {agent.name}") for word in sorted(agent.subcommands))
+
+    def _agent_flags(self) -> Iterator[tuple[str, str]]:
+        """Yield the flags that the help of the installed agent names; it sees neither the home nor the project."""
+        path = programs.search_path(self._environ, os.getcwd())
+        agent = self._agent or AgentKind("")
+        client, _ = facts.look_for_client(agent, self._home, path, os.getcwd(), "")
+        if client is None:
+            return
+        environ = {"HOME": "/nonexistent", "PATH": ":".join(path)}
+        try:
+            done = subprocess.run(
+                [client.path, "--help"], env=environ, cwd="/", stdin=subprocess.DEVNULL, capture_output=True,
+                encoding="utf-8", errors="replace", timeout=_HELP_SECONDS, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError):
+            return
+        for flags, meaning in _HELP_FLAGS.findall(done.stdout):
+            yield from ((flag, meaning or f"of {agent.name}") for flag in re.findall(r"(?<![\w-])--?\w[\w-]*", flags))
 
     def _values(self, row: Setting, text: str) -> Candidates:
         """Return what may be the value of a flag."""
