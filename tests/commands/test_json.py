@@ -17,7 +17,7 @@ KEYS = {
                  "budget", "ports", "last"},
     "projects": {"project", "directory", "bytes", "complete", "caches", "used", "gone"},
     "profiles": {"name", "description", "file", "error"},
-    "profiles strict": {"name", "descriptions", "settings", "differences"},
+    "profiles strict": {"name", "file", "text", "settings", "differences"},
     "trust": {"path", "sha256", "state", "effect"},
     "log": {"kind", "time"},
     "denied": set(),

@@ -212,7 +212,8 @@ def test_profiles_shows_one_with_its_reasons_and_differences(user_box):
     config(user_box, '# because of the licence\nnetwork = "none"\n', name="profiles/mine.toml")
 
     strict = user_box.claudebox("profiles", "strict").stdout
-    assert "terminal = filtered  (built-in strict.toml:" in strict
+    assert strict.startswith("built-in strict.toml\n")
+    assert '\n  terminal = "filtered"\n' in strict
     assert "no clipboard writes" in strict
     assert "secret_variables: show -> refuse" in strict
     assert "allow_userns: " not in strict

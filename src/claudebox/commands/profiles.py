@@ -21,7 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.settings.layers import Layer
     from claudebox.settings.records import Field, Setting
 
 
@@ -192,60 +191,32 @@ def _list_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _describe(reader: settings_files.SettingsReader, name: str) -> dict[str, Any]:
-    """Return a profile with those that it extends: every setting with its origin and reason."""
+    """Return a profile: its file, its settings and those of the profiles that it extends, and what they change."""
     chain = reader.profile(name, "claudebox profiles")
     none = Settings({})
     before, after = layers.merge(none, {}), layers.merge(none, {}, chain)
-    reasons = {layer.origin: _reasons(reader, layer) for layer in chain}
     described = ("extends", "name", "description")
-    rows = []
-    for row in (row for row in SETTINGS if row.key in after.given and row.key not in described):
-        for given in (given for given in after.all(row.key) if given.origin != "default"):
-            path, _, line = given.origin.rpartition(":")
-            text = " ".join(word for word in given.fields.values() if word) or given.value
-            reason = reasons.get(path, {}).get(int(line) if line.isdigit() else 0, "")
-            rows.append({"key": row.file_key, "value": text, "origin": given.origin, "reason": reason})
+    path = reader.find(name, "claudebox profiles")
     return {
         "name": name,
-        "descriptions": [given.value for layer in chain for given in layer.given.get("description", ())],
-        "settings": rows,
+        "file": reader.shown(path),
+        "text": (read_small(path, limit=settings_files.LIMIT, follow=True) or b"").decode(),
+        "settings": [
+            {"key": row.file_key, "value": " ".join(filter(None, given.fields.values())) or given.value,
+             "origin": given.origin}
+            for row in SETTINGS if row.key in after.given and row.key not in described
+            for given in after.all(row.key) if given.origin != "default"
+        ],
         "differences": [change.text for change in trust.changes(before, after) if change.key not in described],
-    }
+    }  # fmt: skip
 
 
 def _describe_lines(profile: dict[str, Any]) -> Iterator[str]:
-    yield console.paint(console.clean(profile["name"]), "bold", descriptor=1)
-    for text in profile["descriptions"]:
-        yield from textwrap.wrap(console.clean(text), 100, initial_indent="  ", subsequent_indent="  ")
+    yield console.paint(console.clean(profile["file"]), "bold", descriptor=1)
+    yield from (f"  {console.clean(line)}".rstrip() for line in profile["text"].splitlines())
     yield ""
-    for row in profile["settings"]:
-        yield f"  {row['key']} = {console.shorten(row['value'], 100)}  ({console.clean(row['origin'])})"
-        reason = console.clean(row["reason"])
-        yield from textwrap.wrap(reason, 100, initial_indent="      ", subsequent_indent="      ")
-    yield ""
-    yield "  differs from the defaults in:"
-    yield from (f"    {console.shorten(text, 150)}" for text in profile["differences"] or ("nothing",))
-
-
-def _reasons(reader: settings_files.SettingsReader, layer: Layer) -> dict[int, str]:
-    """Return the comments above each line of a profile."""
-    built_in = (f"{settings_files.BUILT_IN}/{name}" for name in os.listdir(settings_files.BUILT_IN))
-    paths = {reader.shown(path): path for path in (*reader.names().values(), *built_in)}
-    path = paths.get(layer.origin)
-    if path is None or not path.endswith(".toml"):
-        return {}
-    with open(path, encoding="utf-8") as file:
-        lines = file.read().split("\n")
-    reasons = {}
-    above: list[str] = []
-    for number, line in enumerate(lines, 1):
-        if line.startswith("#"):
-            above.append(line.lstrip("# "))
-            continue
-        if line.strip() and above:
-            reasons[number] = " ".join(above)
-        above = []
-    return reasons
+    yield console.paint("differs from the defaults in", "bold", descriptor=1)
+    yield from (f"  {console.shorten(text, 150)}" for text in profile["differences"] or ("nothing",))
 
 
 def _approvals(home: str) -> Iterator[dict[str, Any]]:
