@@ -15,14 +15,13 @@ from claudebox.agent.claude import CLAUDE
 from claudebox.settings.table import SETTINGS
 
 
-@pytest.mark.parametrize("flag", ["help", "--help"])
-def test_help_names_every_flag_on_standard_output(user_box, flag):
+@pytest.mark.parametrize("words", [("help",), ("--help",), ("help", "flags")])
+def test_help_is_on_standard_output(user_box, words):
     # proves SAND-14
-    result = user_box.claudebox(flag)
+    result = user_box.claudebox(*words)
 
     assert (result.returncode, result.stderr) == (0, "")
-    assert "usage: claudebox" in result.stdout
-    for row in SETTINGS:
+    for row in SETTINGS if words[1:] else ():
         assert all(name in result.stdout for name in row.flags)
 
 

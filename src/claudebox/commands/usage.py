@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 USAGE = ("claudebox [flags] [words for the agent]", "claudebox VERB ...")
 EXAMPLES = (
     ("claudebox", "start Claude Code in this directory"),
-    ("claudebox codex", "start another agent"),
     ('claudebox -y -p "fix the tests"', "print one answer, without asking first"),
-    ("claudebox --network inet", "without the LAN and this machine"),
+    ("claudebox undo", "take back what the last session did"),
     ("claudebox new login", "a second agent, on a branch of its own"),
+    ("claudebox codex", "start another agent"),
 )
 STATUSES = (
     ("125", "claudebox refused, or could not set up the sandbox"),
@@ -40,6 +40,7 @@ STATUSES = (
 )
 TOPICS = {
     "flags": "all flags",
+    "verbs": "all verbs, in a line each",
     "settings": "all settings and their defaults",
     "agents": "the agents, and where they are",
     "schema": "the JSON Schema of settings, or of task files",
@@ -61,10 +62,8 @@ def _answer(flags: Settings, environ: dict[str, str]) -> Iterable[str]:
     match flags.words:
         case ():
             return help_text()
-        case ("flags",):
-            return flags_text()
-        case ("settings",):
-            return settings_text()
+        case (("flags" | "verbs" | "settings") as topic,):
+            return {"flags": flags_text, "verbs": verbs_text, "settings": settings_text}[topic]()
         case ("settings", key):
             return _explain_setting(key)
         case ("agents",):
@@ -89,27 +88,19 @@ def _answer(flags: Settings, environ: dict[str, str]) -> Iterable[str]:
 
 def help_text() -> Iterator[str]:
     """Yield the lines of `--help`: one screen."""
-    yield f"claudebox {__version__}"
     yield sentences(SUMMARY)
-    yield ""
-    yield f"usage: {USAGE[0]}"
-    yield from (f"       {line}" for line in USAGE[1:])
-    yield ""
-    yield "Examples:"
+    yield f"usage: {'   or: '.join(USAGE)}"
     yield from (f"  {command:<34} {meaning}" for command, meaning in EXAMPLES)
-    yield ""
     yield "Flags, anywhere before `--`; every other word goes to the agent:"
-    yield from (f"  {_label(row):<24} {row.help}" for row in SETTINGS if row.common)
-    yield ""
-    yield "Verbs, as the first word:"
-    verbs = [f"{verb.word:<9}  {verb.help}" for verb in VERBS]
-    half = (len(verbs) + 1) // 2
-    yield from (
-        f"  {left:<39} {right}".rstrip() for left, right in zip_longest(verbs[:half], verbs[half:], fillvalue="")
-    )
-    yield ""
-    yield "More: `claudebox VERB --help`; `claudebox help` with `flags` (all), `agents`,"
-    yield "`settings` (all of them with their defaults) or `settings KEY` (one of them)."
+    flags = [row for row in SETTINGS if row.brief]
+    half = (len(flags) + 1) // 2
+    for left, right in zip_longest(flags[:half], flags[half:]):
+        line = f"  {_label(left):<17} {left.brief:<19} "
+        yield f"{line}{_label(right):<21}  {right.brief}" if right else line.rstrip()
+    yield "Verbs, as the first word; `claudebox VERB --help` explains one:"
+    for group in dict.fromkeys(verb.group for verb in VERBS):
+        yield f"  {group:<18} {' '.join(verb.word for verb in VERBS if verb.group == group)}"
+    yield f"More: `claudebox help` with {' '.join(TOPICS)}.  Version {__version__}"
 
 
 def flags_text() -> Iterator[str]:
@@ -122,6 +113,14 @@ def flags_text() -> Iterator[str]:
     yield "Exit status:"
     for status, meaning in STATUSES:
         yield f"  {status:<{_COLUMN - 2}}{meaning}"
+
+
+def verbs_text() -> Iterator[str]:
+    """Yield all verbs by group."""
+    for group in dict.fromkeys(verb.group for verb in VERBS):
+        yield f"{group}:"
+        for verb in (verb for verb in VERBS if verb.group == group):
+            yield from _columns(verb.usage.removeprefix("claudebox "), verb.help)
 
 
 def settings_text() -> Iterator[str]:

@@ -44,7 +44,7 @@ class Setting(Value):
     group: Group
     help: str  # in a line
     details: str = ""  # the rest of it
-    common: bool = False  # `claudebox --help` shows it
+    brief: str = ""  # in three words, for `claudebox --help`; nothing: it is not shown there
     metavar: str = ""
     choices: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()  # values of a list that stand for themselves: the default, the narrowest

@@ -11,7 +11,8 @@ from claudebox.settings import parsers
 from claudebox.settings.records import Field, Setting
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("yes", ("-y", "--yes"), "switch", "Starting", "start without asking", in_files="user", common=True),
+    Setting("yes", ("-y", "--yes"), "switch", "Starting", "start without asking", in_files="user",
+            brief="do not ask first"),
     Setting(
         "confirm", (), "choice", "Starting",
         "ask before the start: `always`, `never`, or `new`",
@@ -20,9 +21,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("quiet", ("--quiet",), "switch", "Starting", "print only warnings before the start", in_files="user"),
     Setting("exec", ("--exec",), "switch", "Starting", "run the command after `--` instead of the agent",
-            runs="session", common=True),
+            runs="session", brief="run what follows"),
     Setting("shell", ("--shell",), "switch", "Starting", "open an interactive bash in the sandbox", runs="session",
-            common=True),
+            brief="look around inside"),
     Setting(
         "agent", (), "text", "Starting", "the agent that `claudebox` starts if you name none",
         details="`claudebox help agents` lists them",
@@ -34,7 +35,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
 
     Setting("detach", ("--detach",), "switch", "Agents", "run the session in the background",
-            details="in tmux, which is needed; the session survives your terminal", common=True),
+            details="in tmux, which is needed; the session survives your terminal", brief="in the background"),
     Setting(
         "copy", (), "list", "Agents",
         "ignored paths of the project that `claudebox new` copies into the worktree, or `none`",
@@ -50,6 +51,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "time_limit", ("--time-limit",), "text", "Limits",
         "end the session after this time: `30m`, `8h`", details="with SIGTERM, then SIGKILL; the exit status is 124",
+        brief="end it after TIME",
         metavar="TIME", example="8h", in_files="user", effect="tightens", field="limits.seconds", parse=parsers.time,
     ),
     Setting(
@@ -76,12 +78,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("dry_run", ("--dry-run",), "switch", "Showing", "print the bwrap command, ready for bash", runs="session"),
     Setting("explain", ("--explain",), "switch", "Showing", "print all that enters the sandbox, and why",
             details="every mount with its reason, every variable and setting with its origin", runs="session",
-            common=True),
+            brief="what enters, why"),
     Setting("check", ("--check",), "switch", "Showing",
-            "report what would prevent a launch here", runs="commands.check", common=True),
+            "report what would prevent a launch here", runs="commands.check",
+            brief="would it start?"),
     Setting("verify", ("--verify",), "switch", "Showing",
             "start the sandbox with a probe that tries to break out", details="it reports which promises hold",
-            runs="commands.verify.verify"),
+            runs="commands.verify.verify", brief="try to break out"),
     Setting(
         "receipt", (), "choice", "Showing",
         "print at the end what entered, what was withheld, which hosts were reached and what changed",
@@ -99,12 +102,12 @@ SETTINGS: tuple[Setting, ...] = (
         "profile", ("--profile",), "text", "Profiles",
         "apply a profile: `strict`, `offline`, or your own",
         details="your own are ~/.claudebox/profiles/PROFILE.toml (or .json); `claudebox profiles` lists all",
-        metavar="PROFILE", common=True, example="default", variable="CLAUDEBOX_PROFILE", in_files="user",
+        metavar="PROFILE", brief="`strict`, or yours", example="default", variable="CLAUDEBOX_PROFILE", in_files="user",
     ),
     Setting(
         "set", ("--set",), "list", "Profiles", "change any setting: `--set caches=off`",
         details="keys and values as in config.toml; `claudebox help settings` lists them",
-        metavar="KEY=VALUE", common=True,
+        metavar="KEY=VALUE", brief="any other setting",
     ),
     Setting("extends", (), "text", "Profiles", "another profile to apply before this one", in_files="profile"),
     Setting("name", (), "text", "Profiles", "the name of this profile", in_files="profile"),
@@ -116,7 +119,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "env", ("--env",), "list", "What enters", "pass this variable of the host, or set it",
-        metavar="NAME[=VALUE]", common=True, variable="CLAUDEBOX_EXTRA_ENV", in_files="project",
+        metavar="NAME[=VALUE]", brief="let a variable in", variable="CLAUDEBOX_EXTRA_ENV", in_files="project",
         name="extra_env_passthrough", assigned="set_env", field="names", parse=parsers.name,
     ),
     Setting(
@@ -140,11 +143,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "mount_ro", ("--mount-ro",), "list", "What enters", "show this file or directory inside, read-only",
-        metavar="SRC[:DEST]", common=True, instead="[[mounts]]", field="mounts", parse=parsers.mount_ro,
+        metavar="SRC[:DEST]", brief="show, read-only", instead="[[mounts]]", field="mounts", parse=parsers.mount_ro,
     ),
     Setting(
         "mount_rw", ("--mount-rw",), "list", "What enters", "show this file or directory inside, writable",
-        metavar="SRC[:DEST]", instead="[[mounts]]", field="mounts", parse=parsers.mount_rw,
+        metavar="SRC[:DEST]", brief="show, writable", instead="[[mounts]]", field="mounts", parse=parsers.mount_rw,
     ),
     Setting(
         "unsafe_mounts", (), "switch", "What enters",
@@ -278,7 +281,8 @@ SETTINGS: tuple[Setting, ...] = (
         "`full`, `inet` (without LAN), `allow` or `none`",
         details="`full`: the host's network with its loopback and LAN; `inet`: the internet, without LAN and this "
         "machine; `allow`: only domains that you list; `none`: only the sandbox's own loopback",
-        metavar="TIER", common=True, choices=tuple(TIERS), default="full", in_files="project", widest="first",
+        brief="inet, allow, none",
+        metavar="TIER", choices=tuple(TIERS), default="full", in_files="project", widest="first",
         field="network",
     ),
     Setting(
@@ -287,7 +291,7 @@ SETTINGS: tuple[Setting, ...] = (
         details="a domain (`github.com`), its subdomains (`*.example.org`), a port other than 443 and 80 "
         "(`example.org:8443`), or a group (`pypi` or `@pypi`): `anthropic`, `github`, `pypi`, `npm`, `crates`, `go`, "
         "`debian`, `nix`, `huggingface`, or one of your own",
-        metavar="DOMAIN", common=True, in_files="project", name="allow_domains", parse=parsers.domain,
+        metavar="DOMAIN", brief="in tier allow", in_files="project", name="allow_domains", parse=parsers.domain,
     ),
     Setting(
         "allow_address", (), "list", "Restrictions",
@@ -311,7 +315,8 @@ SETTINGS: tuple[Setting, ...] = (
         "publish", ("--publish",), "list", "Restrictions",
         "show this port of the sandbox at your localhost",
         details="in all tiers but `full`; TCP; at the same port, or at another one: `8080:3000`",
-        metavar="[HOST:]PORT", common=True, in_files="project", field="published", parse=parsers.published,
+        brief="open at localhost",
+        metavar="[HOST:]PORT", in_files="project", field="published", parse=parsers.published,
     ),
     Setting(
         "uplink", (), "choice", "Restrictions",
@@ -323,7 +328,8 @@ SETTINGS: tuple[Setting, ...] = (
         "budget", ("--budget",), "text", "Restrictions",
         "maximum cost of the model in this session",
         details="in US dollars; further requests fail with a billing error",
-        metavar="DOLLARS", common=True, example="5", in_files="user", field="budget.dollars", parse=parsers.dollars,
+        brief="most to spend",
+        metavar="DOLLARS", example="5", in_files="user", field="budget.dollars", parse=parsers.dollars,
     ),
     Setting(
         "tokens", (), "text", "Restrictions",
@@ -347,7 +353,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "allow", ("--allow",), "list", "Restrictions",
         "let the agent change this protected path: `.claude`",
-        metavar="PROTECTED", in_files="user", field="allow", parse=parsers.protected,
+        metavar="PROTECTED", brief="let it be changed", in_files="user", field="allow", parse=parsers.protected,
     ),
     Setting(
         "project_secrets", (), "choice", "Restrictions",

@@ -175,7 +175,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("projects", "[prune]", "Set up", "list or prune projects", "commands.projects", (_YES, _JSON),
          "`prune` removes the state and conversations of those that no longer exist.", in_project=False),
     Verb("profiles", "[PROFILE]", "Set up", "list profiles, or show one", "commands.profiles", (_JSON,),
-         "With the reasons of its settings, and what it changes.", in_project=False),
+         "Its file, with reasons, and what it changes.", in_project=False),
     Verb("trust", "[approve|revoke] [PATH]", "Set up", "approve project settings", "commands.profiles", (_JSON,),
          "Lists the .claudebox.toml files that you approved; `approve` shows the one of this directory and asks; "
          "`revoke PATH` revokes one.", in_project=False),
