@@ -146,7 +146,7 @@ def _enter_project(verb: Verb | None, flags: Settings, environ: dict[str, str]) 
             if verb is None or verb.launches or verb.strict:
                 raise
             console.warn(f"{error.message}; going on without your settings")
-            reader.own = ()
+            reader.user_layers = ()
         flags = flags.replace(reader=reader)
     if verb is None or verb.launches:
         flags = layers.choose_agent(flags, environ, own)

@@ -37,7 +37,7 @@ class Planned(Value):
 class FetchedValues(Value):
     """What was fetched once the user had agreed."""
 
-    texts: dict[str, str] = {}  # noqa: RUF012 - values never change; by the keys of `Fetched`
+    texts: dict[str, str] = {}  # noqa: RUF012 - values never change; by the keys of `Deferred`
     secrets: tuple[SecretRequest, ...] = ()  # for the broker, and for the search for leaks at the end
 
 
@@ -143,13 +143,13 @@ def read_settings(
 
 def _may_offer(flags: Settings, environ: dict[str, str], home: str) -> bool:
     """Return whether the user may want texts of ~/.claude inside and was not asked yet; every launch calls this."""
-    own = flags.reader.own if flags.reader is not None else None
-    if flags.on("yes") or flags.on("exec") or flags.on("shell") or own is None or flags.agent.name != "claude":
+    users = flags.reader.user_layers if flags.reader is not None else None
+    if flags.on("yes") or flags.on("exec") or flags.on("shell") or users is None or flags.agent.name != "claude":
         return False
     from claudebox.settings import layers
     from claudebox.tables.paths import TEXTS
 
-    if any(layers.look_up(key, flags, environ, own) for key in ("inherit", "claude_home", "command")):
+    if any(layers.look_up(key, flags, environ, users) for key in ("inherit", "claude_home")):
         return False
     return any(os.path.exists(f"{home}/.claude/{name}") for name in TEXTS)
 
@@ -200,7 +200,7 @@ def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = Non
     from claudebox.plan.records import ENTRANCE, GIT_TOKEN, MODEL_PLACEHOLDER, PACKAGES, placeholder_key
 
     policy, host, plan = planned.policy, planned.host, planned.plan
-    fetched = (*(row.fetched for row in plan.variables), *(row.fetched for row in plan.mounts))
+    fetched = (*(row.deferred for row in plan.variables), *(row.deferred for row in plan.mounts))
     wanted = {row.key for row in fetched if row is not None}
     if wanted <= {ENTRANCE, MODEL_PLACEHOLDER}:  # the broker fills it in once it listens
         return FetchedValues()

@@ -15,7 +15,7 @@ from claudebox.host import programs
 from claudebox.network.uplink import Candidate
 from claudebox.plan import audit, compose, explain, sandbox_md
 from claudebox.plan import environment as plan_environment
-from claudebox.plan.records import Fetched, placeholder_key
+from claudebox.plan.records import Deferred, placeholder_key
 from claudebox.settings import layers as settings_layers
 from claudebox.settings import policy
 from claudebox.settings.layers import Layer, SettingValue
@@ -115,7 +115,7 @@ def test_a_plan_has_the_placeholder_and_only_the_broker_has_the_value():
     drawn = compose.make_plan(wishes, host())
     variables = {variable.name: variable for variable in drawn.variables}
 
-    assert variables["GH_TOKEN"].fetched == Fetched(placeholder_key("GH_TOKEN"))
+    assert variables["GH_TOKEN"].deferred == Deferred(placeholder_key("GH_TOKEN"))
     assert variables["GH_TOKEN"].value == ""
     assert variables["REQUESTS_CA_BUNDLE"].value == variables["SSL_CERT_FILE"].value
     late = {row.dest: row.source for row in drawn.mounts if row.kind == "late"}

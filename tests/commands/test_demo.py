@@ -95,8 +95,9 @@ def test_the_demonstration_says_so_where_a_secret_or_a_hook_is_let_in(user_box, 
     altered = bake(checkout, {})
     path = Path(altered, "src/claudebox/git/plan.py")
     text = path.read_text(encoding="utf-8")
-    assert text.count('own.own, role="git")') == 1
-    path.write_text(text.replace('own.own, role="git")', 'own.real, role="git")'), encoding="utf-8")  # no flag does it
+    assert text.count('own.directory, role="git")') == 1
+    # No flag does this.
+    path.write_text(text.replace('own.directory, role="git")', 'own.real, role="git")'), encoding="utf-8")
     path = Path(altered, "src/claudebox/git/disarmed.py")  # which would put the hook aside
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("Disarmed(*run_limited(run))", "Disarmed()"), encoding="utf-8")

@@ -197,9 +197,9 @@ def test_repositories_in_writable_mounts_are_found(main, tmp_path):
     instance = Instance(f"{tmp_path}/state", "", "")
     for source in (str(main), str(tmp_path)):
         policy = Policy("exec", mounts=(MountRequest(source, source, writable=True, origin="--mount-rw"),))
-        found, guarded = git_facts.look(policy, {source: PathFact(source, source)}, None, "/", {}, instance)
+        found, protected = git_facts.look(policy, {source: PathFact(source, source)}, None, "/", {}, instance)
         assert [row.root for row in found] == [str(main)]
-        assert f"{main}/.vscode" in [row.path for row in guarded]
+        assert f"{main}/.vscode" in [row.path for row in protected]
     policy = Policy("exec", mounts=(MountRequest(str(main), str(main), writable=False, origin="--mount-ro"),))
     assert git_facts.look(policy, {}, None, "/", {}, instance) == ((), ())
 

@@ -11,26 +11,26 @@ from tests.git.conftest import run_git
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import private as git_private
 from claudebox.git import state as git_state
-from claudebox.plan.records import OwnGit
+from claudebox.plan.records import PrivateGit
 
 
-def own_git(main, tmp_path, **changes) -> OwnGit:
+def own_git(main, tmp_path, **changes) -> PrivateGit:
     private = tmp_path / "private"
     (private / "own").mkdir(parents=True, exist_ok=True)
     real = f"{main}/.git"
     status = os.stat(real)
-    made = OwnGit(
+    made = PrivateGit(
         "name", str(private), real, real=real, identity=(status.st_dev, status.st_ino), git_dir=real,
         worktree=str(main), stores=((f"{real}/objects", "/stores/0"),), config=b"[core]\n\tbare = false\n",
     )  # fmt: skip
     return made.replace(**changes)
 
 
-def set_up(own: OwnGit, *, settled: bool = True) -> None:
+def set_up(own: PrivateGit, *, settled: bool = True) -> None:
     os.close(git_private.set_up(own, lambda _: settled))
 
 
-def set_up_and_be_killed(own: OwnGit) -> None:
+def set_up_and_be_killed(own: PrivateGit) -> None:
     """End in another process when everything is made and not yet in place."""
     child = os.fork()
     if child == 0:
@@ -57,10 +57,10 @@ def test_the_time_of_the_index_and_refs_come_along(main, tmp_path):
     own = own_git(main, tmp_path)
     set_up(own)
 
-    assert os.stat(f"{own.own}/index").st_mtime_ns == 1_234_567_890
+    assert os.stat(f"{own.directory}/index").st_mtime_ns == 1_234_567_890
     for name in ("HEAD", "index", "logs/HEAD"):
-        assert (main / ".git" / name).read_bytes() == Path(f"{own.own}/{name}").read_bytes()
-    assert Path(f"{own.own}/objects/info/alternates").read_text() == "/stores/0\n"
+        assert (main / ".git" / name).read_bytes() == Path(f"{own.directory}/{name}").read_bytes()
+    assert Path(f"{own.directory}/objects/info/alternates").read_text() == "/stores/0\n"
     assert b"refs/heads/" in Path(f"{own.private}/state").read_bytes()
 
 
@@ -76,7 +76,7 @@ def test_a_bisection_that_is_under_way_goes_on_inside(main, tmp_path):
 
     files = sorted(path.name for path in (main / ".git").glob("BISECT_*"))
     assert "BISECT_START" in files  # the positive control
-    assert sorted(path.name for path in Path(own.own).glob("BISECT_*")) == files
+    assert sorted(path.name for path in Path(own.directory).glob("BISECT_*")) == files
 
 
 def test_no_link_of_the_real_directory_is_followed(main, tmp_path):
@@ -110,31 +110,31 @@ def test_links_that_an_agent_left_lead_nowhere(main, tmp_path):
     own = own_git(main, tmp_path, mountpoints=("modules/sub",))
     for settled in (True, False):
         set_up(own)
-        os.rename(f"{own.own}/objects/info", f"{own.own}/objects/old-{settled}")
-        os.symlink(outside, f"{own.own}/objects/info")
-        os.rename(f"{own.own}/modules", f"{own.own}/modules-{settled}")
-        os.symlink(outside, f"{own.own}/modules")
-        os.symlink(outside / "made", f"{own.own}/x.lock")
+        os.rename(f"{own.directory}/objects/info", f"{own.directory}/objects/old-{settled}")
+        os.symlink(outside, f"{own.directory}/objects/info")
+        os.rename(f"{own.directory}/modules", f"{own.directory}/modules-{settled}")
+        os.symlink(outside, f"{own.directory}/modules")
+        os.symlink(outside / "made", f"{own.directory}/x.lock")
         set_up(own, settled=settled)
         assert os.listdir(outside) == []
-        assert os.path.isdir(f"{own.own}/modules/sub")
-        assert not os.path.islink(f"{own.own}/modules")
-        assert Path(f"{own.own}/objects/info/alternates").read_text() == "/stores/0\n"
+        assert os.path.isdir(f"{own.directory}/modules/sub")
+        assert not os.path.islink(f"{own.directory}/modules")
+        assert Path(f"{own.directory}/objects/info/alternates").read_text() == "/stores/0\n"
 
 
 def test_what_has_not_come_back_stays(main, tmp_path):
     # proves GIT-03
     own = own_git(main, tmp_path)
     set_up(own)
-    with open(f"{own.own}/refs/heads/inside", "w") as file:
+    with open(f"{own.directory}/refs/heads/inside", "w") as file:
         file.write("0" * 40 + "\n")
-    Path(f"{own.own}/index.lock").touch()
+    Path(f"{own.directory}/index.lock").touch()
     set_up(own, settled=False)
-    assert os.path.exists(f"{own.own}/refs/heads/inside")
-    assert not os.path.exists(f"{own.own}/index.lock")
+    assert os.path.exists(f"{own.directory}/refs/heads/inside")
+    assert not os.path.exists(f"{own.directory}/index.lock")
     Path(f"{own.real}/refs/heads/other").write_text("0" * 40 + "\n")  # it is made anew where the host has changed
     set_up(own)
-    assert not os.path.exists(f"{own.own}/refs/heads/inside")
+    assert not os.path.exists(f"{own.directory}/refs/heads/inside")
 
 
 def test_what_is_only_inside_survives_a_set_up_that_is_killed(main, tmp_path):
@@ -143,18 +143,18 @@ def test_what_is_only_inside_survives_a_set_up_that_is_killed(main, tmp_path):
     set_up(own)
     made = {"objects/pack/pack-of-a-stash.pack": "stash", "lfs/objects/large": "large"}
     for name, content in made.items():
-        path = Path(own.own, name)
+        path = Path(own.directory, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     (main / "file").write_text("x")
     run_git("add", "file", cwd=main)
 
     set_up_and_be_killed(own)
-    assert not Path(own.own, "objects").exists()  # the control: it was killed where they are elsewhere
+    assert not Path(own.directory, "objects").exists()  # the control: it was killed where they are elsewhere
     set_up(own)
 
-    assert {name: Path(own.own, name).read_text() for name in made} == made
-    assert Path(own.own, "index").read_bytes() == (main / ".git/index").read_bytes()
+    assert {name: Path(own.directory, name).read_text() for name in made} == made
+    assert Path(own.directory, "index").read_bytes() == (main / ".git/index").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["lfs", "objects"])
@@ -163,7 +163,7 @@ def test_directories_that_an_agent_closed_are_kept_and_opened(main, tmp_path, na
     # proves GIT-04
     own = own_git(main, tmp_path)
     set_up(own)
-    place = Path(own.own, name)
+    place = Path(own.directory, name)
     (place / "below").mkdir(parents=True)
     place.chmod(mode)
     (main / "file").write_text("x")
@@ -171,7 +171,7 @@ def test_directories_that_an_agent_closed_are_kept_and_opened(main, tmp_path, na
 
     set_up(own)
 
-    assert Path(own.own, "index").read_bytes() == (main / ".git/index").read_bytes()
+    assert Path(own.directory, "index").read_bytes() == (main / ".git/index").read_bytes()
     assert place.stat().st_mode & 0o700 == 0o700
     assert (place / "below").is_dir()
 
@@ -184,7 +184,7 @@ def test_hooks_of_the_host_come_anew_at_each_launch_and_those_of_the_agent_stay(
         (hooks / name).write_text("of the user")
     own = own_git(main, tmp_path)
     set_up(own)
-    inside = Path(own.own, "hooks")
+    inside = Path(own.directory, "hooks")
     for name in ("pre-commit", "pre-push"):
         (inside / name).write_text("of the agent")
     os.symlink("/etc/passwd", inside / "post-commit")
@@ -207,9 +207,9 @@ def test_a_directory_in_use_is_left_alone(main, tmp_path):
     # proves GIT-03
     own = own_git(main, tmp_path)
     first = git_private.set_up(own, lambda _: True)
-    Path(f"{own.own}/refs/heads/inside").touch()
+    Path(f"{own.directory}/refs/heads/inside").touch()
     set_up(own)
-    assert os.path.exists(f"{own.own}/refs/heads/inside")
+    assert os.path.exists(f"{own.directory}/refs/heads/inside")
     os.close(first)
 
 

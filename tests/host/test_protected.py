@@ -14,7 +14,7 @@ from claudebox.tables import paths as tables_paths
 
 
 def host(*present: str, **options):
-    return hosts.debian(repository=hosts.REPOSITORY, guarded=hosts.guarded(*present, **options))
+    return hosts.debian(repository=hosts.REPOSITORY, protected=hosts.protected(*present, **options))
 
 
 def rows(machine, wishes: Policy | None = None) -> dict[str, Mount]:

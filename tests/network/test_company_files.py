@@ -217,7 +217,7 @@ def test_in_tier_full_a_proxy_enters_as_it_is_unless_it_has_a_password():
     assert plain.broker is None
 
     hidden = made({"HTTPS_PROXY": "http://me:pass-word@proxy:3128", "http_proxy": "http://proxy:3128"})
-    assert values(hidden)["HTTPS_PROXY"].fetched.key == ENTRANCE
+    assert values(hidden)["HTTPS_PROXY"].deferred.key == ENTRANCE
     assert values(hidden)["http_proxy"].value == "http://proxy:3128"
     assert hidden.broker.proxy.reach == "everything"
     assert "pass-word" not in repr(hidden)

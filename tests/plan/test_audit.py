@@ -131,7 +131,7 @@ WIDENED: dict[str, object] = {
     "credential": None, "devices": None, "devshell": "--set devshell=true", "domains": None,
     "filter_terminal": True, "git_import": "manual", "gpu": "--set gpu=true", "hides_path": True,
     "host_ports": None, "inherit": None,
-    "kept_names": (".codex",), "limits": LimitRequest(seconds=60), "mounts": None, "names": None, "network": "full",
+    "limits": LimitRequest(seconds=60), "mounts": None, "names": None, "network": "full",
     "network_origin": None, "nix": None, "nix_origin": None, "nixpkgs": "flake:nixpkgs", "packages": None,
     "packages_optional": True, "program": None, "project_secrets": "allow", "published": None,
     "refuse_secrets": True, "scratch": None, "secrets": None, "shared_home": None, "start": None,
@@ -169,7 +169,7 @@ def test_another_source_at_the_same_place_is_news():
 
 def test_long_names_that_begin_alike_are_not_the_same():
     # proves UX-07
-    one, other = (make(changes={"kept_names": ("x" * 300 + end,)}) for end in "ab")
+    one, other = (make(changes={"nixpkgs": "path:/" + "x" * 300 + end}) for end in "ab")
 
     assert news(other, approved(one))
 

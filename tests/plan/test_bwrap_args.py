@@ -12,6 +12,7 @@ from claudebox.settings.records import Policy
 PLAN = Plan(
     policy=Policy("exec"),
     bwrap="/usr/bin/bwrap",
+    directory="/state",
     mounts=(),
     variables=(),
     namespaces=("user", "pid"),

@@ -17,7 +17,7 @@ from claudebox.network.uplink import Candidate
 from claudebox.plan import bwrap, compose, sandbox_md
 from claudebox.plan import environment as plan_environment
 from claudebox.plan.explain import bash_quote
-from claudebox.plan.records import Fetched, Mount
+from claudebox.plan.records import Deferred, Mount
 from claudebox.settings.records import MountRequest, NameRequest, Policy, SecretRequest
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def cases() -> dict[str, tuple[Policy, Host]]:
         "debian-repository": (
             CLIENT,
             hosts.debian(
-                repository=hosts.REPOSITORY, guarded=hosts.guarded(".claude"),
+                repository=hosts.REPOSITORY, protected=hosts.protected(".claude"),
                 worktrees=hosts.fact(f"{PROJECT}/.claude/worktrees", "missing"),
                 sockets=(f"{PROJECT}/tmux.sock",), git_user=UserSettings(),
             ),
@@ -100,7 +100,7 @@ def shown(word: bwrap.Word) -> str:
         return f"<socket {word.name}>"
     if isinstance(word, bwrap.Pipe):
         return f"<pipe {word.name}>"
-    if isinstance(word, Fetched):
+    if isinstance(word, Deferred):
         return f"{word.before}<{word.key}>{word.after}"
     return f"<descriptor on {bash_quote(word.source)}>" if isinstance(word, Mount) else bash_quote(word)
 

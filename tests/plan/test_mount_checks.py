@@ -6,7 +6,7 @@ from tests.support.hosts import HOME, PROJECT, fact
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git.facts import Repository
-from claudebox.host.records import Destination
+from claudebox.host.records import Destination, covers
 from claudebox.plan import asked_mounts, mount_checks
 from claudebox.settings.records import MountRequest, Policy
 
@@ -246,8 +246,8 @@ def test_nothing_can_be_mounted_into_a_repository_that_lies_elsewhere():
 
 
 def test_covering_is_by_whole_names():
-    assert mount_checks.covers("/a", "/a")
-    assert mount_checks.covers("/a", "/a/b")
-    assert mount_checks.covers("/", "/a")
-    assert not mount_checks.covers("/a", "/ab")
-    assert not mount_checks.covers("/a/b", "/a")
+    assert covers("/a", "/a")
+    assert covers("/a", "/a/b")
+    assert covers("/", "/a")
+    assert not covers("/a", "/ab")
+    assert not covers("/a/b", "/a")

@@ -41,8 +41,8 @@ def test_the_agent_learns_that_submodules_stay():
     # proves AWARE-02
     row = ProtectedPath("submodules", f"{hosts.PROJECT}/sub/.git", "git looks into submodules", "none", "present")
 
-    assert "git rm --cached" in described(Policy("client"), guarded=(row,))
-    assert "git rm --cached" not in described(Policy("client"), guarded=hosts.guarded(".vscode"))
+    assert "git rm --cached" in described(Policy("client"), protected=(row,))
+    assert "git rm --cached" not in described(Policy("client"), protected=hosts.protected(".vscode"))
 
 
 def test_a_hostile_name_writes_no_instructions_for_the_agent():
@@ -66,7 +66,7 @@ def test_texts_of_administrator_and_user_stand_around_ours():
 @pytest.mark.parametrize("tier", ["full", "none"])
 def test_the_agent_learns_the_tier_what_is_read_only_and_that_tasks_end(tier):
     # proves AWARE-02
-    text = described(Policy("client", network=tier), guarded=hosts.guarded(".vscode", ".claude"))
+    text = described(Policy("client", network=tier), protected=hosts.protected(".vscode", ".claude"))
 
     assert f"Network: tier `{tier}`" in text
     line = next(line for line in text.split("\n") if line.startswith("- Read-only in the project"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support import hosts
 
+from claudebox.agent.kinds import find_kind
 from claudebox.plan import storage as plan_storage
 from claudebox.settings.records import MountRequest, Policy
 
@@ -36,6 +37,7 @@ def test_caches_are_those_of_the_project_and_out_of_the_way_of_what_was_asked_fo
     assert rows(host, caches="shared")[f"{hosts.HOME}/.cache"].source == f"{host.instance.state}/caches"
     assert set(rows(host, caches="off")) == {"/tmp", hosts.HOME}
     assert set(rows(host, mounts=(below,))) == {"/tmp", hosts.HOME, "/run/claudebox/cache"}
-    assert set(rows(host, kept_names=(".cache/agent",))) == {"/tmp", hosts.HOME, "/run/claudebox/cache"}
+    agent = find_kind("codex").replace(state=((".cache/agent", "home/agent"),))
+    assert set(rows(host, agent=agent)) == {"/tmp", hosts.HOME, "/run/claudebox/cache"}
     names = {row.name for row in plan_storage.plan_variables(Policy("client", caches="off"), host)}
     assert names == {"PYTHONPYCACHEPREFIX"}

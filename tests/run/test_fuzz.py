@@ -58,7 +58,7 @@ def looked_at(base: str):
     return hosts.debian(
         workdir=hosts.fact(base),
         repository=repository,
-        guarded=rows,
+        protected=rows,
         empty_git="" if repository else git_facts.empty_name(base),
         worktrees=host_protected.worktrees(base, repository, place),
     )
@@ -101,12 +101,12 @@ def test_no_layout_leaves_a_protected_path_open(layout, configuration, modules, 
             path = f"{base}/{name}"
             assert os.path.islink(path) or rows[path].kind == "ro-bind"
         nested = (f"{row.root}/.git" for row in host.git.repository.nested) if host.git.repository else ()
-        owns = {own.dest: own for own in plan_git.plan_own(policy, host)}
+        owns = {own.dest: own for own in plan_git.plan_private(policy, host)}
         for git_dir in (f"{base}/.git", *nested):
             if not os.path.isdir(git_dir) or os.path.islink(git_dir) or rows[git_dir].kind == "ro-bind":
                 continue
-            assert (rows[git_dir].kind, rows[git_dir].source) == ("bind", owns[git_dir].own)
-            assert not owns[git_dir].own.startswith(base)
+            assert (rows[git_dir].kind, rows[git_dir].source) == ("bind", owns[git_dir].directory)
+            assert not owns[git_dir].directory.startswith(base)
             assert not [dest for dest in rows if dest.startswith(f"{git_dir}/")], "something of the real one is shown"
 
 

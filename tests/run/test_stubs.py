@@ -151,7 +151,7 @@ def test_a_stub_that_another_session_replaces_shows_nothing_of_the_host(box, alt
     start = "    payload = _await_ready(building.gate, building.messages, building.monitor, plan.bwrap)\n"
     edits = {"run/start.py": (start, swap + start)}
     if not covered:  # if the stub itself were shown it would be read: what is tried here can succeed
-        edits["plan/protected.py"] = ("        if covered:\n", "        if not guarded.path:\n")
+        edits["plan/protected.py"] = ("        if covered:\n", "        if not row.path:\n")
         edits["run/mounts.py"] = ("_name(mount.pinned or stubs.get(mount.dest))", '""')
     altered(box, edits=edits)
 

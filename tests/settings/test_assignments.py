@@ -21,7 +21,7 @@ def test_any_setting_can_be_set_as_in_a_file():
     found = decide(
         *("--set", "network=inet", "--set=pids=99", "--set", "gpu=true", "--set", "allow_host_port=80"),
         *("--set", 'allow_host_port=["81"]', "--set", "allow_addresses=[fd77::50]:22"),
-        *("--set", "env.A=b=c", "--set", 'mounts=[{host = "/srv", mode = "rw"}]', "--set", "command=aider --yes"),
+        *("--set", "env.A=b=c", "--set", 'mounts=[{host = "/srv", mode = "rw"}]'),
         *("--set", "submounts=mask", "--set", 'terminal="filtered"'),
     )  # fmt: skip
 
@@ -33,7 +33,6 @@ def test_any_setting_can_be_set_as_in_a_file():
     assert [(row.prefix, row.port) for row in found.addresses] == [("fd77::50/128", 22)]
     assert [(row.name, row.value) for row in found.constants] == [("A", "b=c")]
     assert [(row.source, row.writable) for row in found.mounts] == [("/srv", True)]
-    assert (found.agent.name, found.agent.always) == ("aider", ("--yes",))
     assert (found.submounts, found.filter_terminal) == ("mask", True)
 
 

@@ -119,8 +119,8 @@ yes = true
 allow_userns = false
 network = "none"
 packages = ["jq", "python3Packages.requests"]
-command = ["codex", "--full auto"]
-state = [".codex", ".config/other"]
+notify = ["notify-send", "--icon face"]
+path = ["/opt/tools", "~/bin"]
 
 [env]
 PAGER = "cat"
@@ -142,7 +142,7 @@ mode = "rw"
     assert read.on("yes")
     assert not read.on("allow_userns")
     assert [given.value for given in read.all("package")] == ["jq", "python3Packages.requests"]
-    assert list(read.one("command").fields.values()) == ["codex", "--full auto"]
+    assert list(read.one("notify").fields.values()) == ["notify-send", "--icon face"]
     assert read.one("set_env") == SettingValue("PAGER=cat", "~/.claudebox/config.toml:9")
     assert read.one("git_credential").fields["username"] == "x-access-token"
     first, second = read.all("mounts")
@@ -185,9 +185,7 @@ mode = "rw"
         ('packages = ["$(x)"]', "is not the name of a package"),
         ('extends = "x"', "`extends` belongs into a profile"),
         ('allow = ["/etc"]', "`allow`: `/etc` is not protected"),
-        ('state = ["../x"]', "`state`: `../x` is not a name in the home"),
-        ('state = [".claude/x"]', "`state`: `.claude/x` is claudebox's own"),
-        ("command = []", "`command` must be .*program"),
+        ("notify = []", "`notify` must be .*program"),
         ('[git_credential]\nhost = "h"\ntoken = "ghp_x"', "the token does not come from `env:NAME`"),
         ('[git_credential]\nhost = "h;x"\ntoken = "env:A"', "`h;x` is not the name of a host"),
         ("[git_credential]\nhost = 1", "`git_credential.host` must be a string"),
@@ -443,12 +441,11 @@ def test_a_project_file_may_not_be_a_link_even_to_a_good_file(person):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('command = ["sh"]', "`command` cannot come from a project"),
+        ('notify = ["sh"]', "`notify` cannot come from a project"),
         ("yes = true", "`yes` cannot come from a project"),
         ("unsafe_mounts = true", "`unsafe_mounts` cannot come from a project"),
         ('allow = ["git-config"]', "`allow` cannot come from a project"),
         ('profile = "strict"', "`profile` cannot come from a project"),
-        ('state = [".x"]', "`state` cannot come from a project"),
         ('path = ["/opt/tools"]', "`path` cannot come from a project"),
         ('devices = ["/dev/net/tun"]', "`devices` cannot come from a project"),
         ('[[secrets]]\nenv = "A"\nhosts = ["h.org"]\nfrom = "env:A"', "`secrets` cannot come from a project"),
@@ -517,7 +514,7 @@ network = "allow"
 yes = true
 packages = ["jq"]
 allow_domains = ["example.org"]
-command = ["agent", "--word"]
+notify = ["agent", "--word"]
 [env]
 A = "b"
 [domains.mine]
@@ -540,7 +537,7 @@ def test_the_format_changes_when_a_file_is_read_as_something_else():
         settings_files.Source("/x/config.toml", "config.toml", "user", SAMPLE.encode())
     )
 
-    assert (settings_files._FORMAT, sha256(repr(rows).encode()).hexdigest()[:16]) == (4, "3b9f0e291f81694f")
+    assert (settings_files._FORMAT, sha256(repr(rows).encode()).hexdigest()[:16]) == (5, "a5a8ec026e5565aa")
 
 
 def test_the_cache_is_private_and_a_damaged_or_foreign_one_is_not_believed(person):

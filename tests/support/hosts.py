@@ -127,7 +127,7 @@ def asking(host: Host, policy: Policy, *facts: PathFact, there: Iterable[str] = 
     return changed(host, sources=sources, destinations=destinations)
 
 
-def guarded(*present: str, links: tuple[str, ...] = ()) -> tuple[ProtectedPath, ...]:
+def protected(*present: str, links: tuple[str, ...] = ()) -> tuple[ProtectedPath, ...]:
     """Return what the reader would find of the tables in a project where only some of it exists."""
     rows = [(name, f"{PROJECT}/{name}", stub, why) for name, stub, why in tables_paths.PROTECTED]
     made = []

@@ -1081,8 +1081,8 @@ def test_a_snapshot_that_is_cut_off_hides_no_change_that_was_made_before_it_was_
     time.sleep(0.05)
     (project / ".envrc").write_text("evil")
     (project / "f1").write_text("evil")
-    plan = SimpleNamespace(git=(), stubs=(), mounts=(), workdir=str(project))
-    snapshot._take(plan, UndoRequest(directory=f"{state}/undo"), "cut", said, gate)  # type: ignore[arg-type]
+    plan = SimpleNamespace(git=(), stubs=(), mounts=(), workdir=str(project), directory=str(state))
+    snapshot._take(plan, UndoRequest(), "cut", said, gate)  # type: ignore[arg-type]
     places = report_changes.Places(str(project), snapshot=(str(state), "cut"))
     seen = report_changes.look(places, begun)
 

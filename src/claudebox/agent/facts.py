@@ -9,7 +9,7 @@ from claudebox.base import syscalls
 from claudebox.base.errors import NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
 from claudebox.base.files import Closing, list_names, parse_object, read_small, real_path
 from claudebox.base.records import Value
-from claudebox.host.programs import executable, find_tool
+from claudebox.host.programs import executable
 from claudebox.host.records import AgentFacts
 from claudebox.tables.paths import TEXTS
 from claudebox.tables.secrets import looks_secret, value_looks_secret
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine of ELF
 _PLATFORM = {"x86_64": "x64", "aarch64": "arm64"}  # how npm calls them
 _PACKAGE = 1 << 18  # of a package.json
-_STUB = 4096  # what npm leaves for a binary that was not installed is smaller than this
 _LIMIT = 1 << 20
 _STATE_LIMIT = 64 << 20
 _TABLES = (
@@ -197,8 +196,6 @@ def look_for_client(
     agent: AgentKind, home: str, path: Sequence[str], workdir: str, given: str
 ) -> tuple[Client | None, ClaudeboxError | None]:
     """Return the client, or what is wrong with it: not every session needs one."""
-    if not agent.is_known:
-        return None, None
     try:
         return find_client(agent, home, path, workdir, given), None
     except ClaudeboxError as problem:
@@ -218,7 +215,7 @@ def find_client(agent: AgentKind, home: str, path: Sequence[str], workdir: str, 
         if not os.path.lexists(found):
             continue
         try:
-            client = _examine(agent, found, home, path)
+            client = _examine(agent, found, path)
         except ClaudeboxError as error:
             refusal = refusal or error
             continue
@@ -236,12 +233,9 @@ def find_client(agent: AgentKind, home: str, path: Sequence[str], workdir: str, 
     )
 
 
-def _examine(agent: AgentKind, found: str, home: str, path: Sequence[str]) -> Client:
+def _examine(agent: AgentKind, found: str, path: Sequence[str]) -> Client:
     """Follow links, stubs and shims to the file that really runs."""
-    real = real_path(found)
-    manager = _shim_manager(found, real)
-    if manager:
-        real = real_path(_ask(agent, manager, home, path, found))
+    real = _follow_shim(agent, found, real_path(found))
     wrapped = f"{os.path.dirname(real)}/node_modules/.bin/{agent.name}"
     if agent.directory and real.endswith(f"/{agent.directory}/local/{agent.name}") and os.path.lexists(wrapped):
         real = real_path(wrapped)
@@ -360,35 +354,22 @@ def _platform_package(agent: AgentKind, real: str) -> str | None:
     return None
 
 
-def _shim_manager(found: str, real: str) -> str | None:
-    """Return the version manager whose shim this is: the shim itself would look for its home inside."""
-    name = os.path.basename(real)
-    if name in ("mise", "volta-shim", "rtx"):
-        return "volta" if name == "volta-shim" else name
-    if "/shims/" in found:
-        content = read_small(real, limit=_STUB) or b""
-        for manager in ("asdf", "mise"):
-            if manager.encode() in content:
-                return manager
-    return None
-
-
-def _ask(agent: AgentKind, manager: str, home: str, path: Sequence[str], found: str) -> str:
-    """Ask the version manager for the file behind its shim, outside of the project."""
-    program = find_tool(manager, (*path, f"{home}/.local/bin", f"{home}/.asdf/bin", f"{home}/.volta/bin"))
-    if program is None:
-        raise _broken(agent, found, f"is a shim of {manager}, which was not found")
-    from subprocess import SubprocessError, run
-
-    environ = {"HOME": home, "PATH": ":".join(path)}
-    try:
-        answer = run([program, "which", agent.name], cwd="/", env=environ, capture_output=True, timeout=10, check=False)
-    except (OSError, SubprocessError) as error:
-        raise _broken(agent, found, f"is a shim of {manager}, which did not answer") from error
-    target = os.fsdecode(answer.stdout).strip()
-    if answer.returncode or not target.startswith("/") or not os.path.exists(target):
-        raise _broken(agent, found, f"is a shim of {manager}, which does not know `{agent.name}`")
-    return target
+def _follow_shim(agent: AgentKind, found: str, real: str) -> str:
+    """Return the program behind the shim of a version manager: the newest in its directories. Nothing is run."""
+    directory, program = os.path.split(found)
+    root = os.path.dirname(directory)
+    if os.path.basename(real) == "volta-shim":
+        places = [f"{root}/tools/image/packages/{agent.package}/bin/{program}"]
+    elif os.path.basename(directory) == "shims":
+        tools = [f"{root}/versions", *(f"{root}/installs/{name}" for name in list_names(f"{root}/installs"))]
+        versions = [f"{tool}/{version}" for tool in tools for version in list_names(tool)]
+        places = [f"{version}/{part}{program}" for version in versions for part in ("bin/", ".npm/bin/", "")]
+    else:
+        return real
+    installed = sorted({real_path(place) for place in places if executable(place)})
+    if not installed:
+        raise _broken(agent, found, f"is a shim, and nothing in {root} is the program behind it")
+    return max(installed, key=lambda place: _version(agent, place))
 
 
 def find_inherited(policy: Policy, home: str) -> tuple[tuple[str, str], ...]:

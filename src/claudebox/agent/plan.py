@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from claudebox.agent.facts import find_credential
 from claudebox.base.errors import ClaudeboxError
+from claudebox.host.records import covers
 from claudebox.plan import environment as plan_environment
 from claudebox.plan.records import Mount, Variable
 from claudebox.settings.layers import list_words
@@ -63,7 +64,7 @@ def plan_mounts(policy: Policy, host: Host, held: str) -> Iterable[Mount]:
 
 def _program(policy: Policy, host: Host) -> Iterable[Mount]:
     agent, client = policy.agent, host.agent.client
-    if client is None or not agent.is_known:
+    if client is None:
         return
     for path in client.needs:
         if not _is_shown(path, host):
@@ -79,9 +80,7 @@ def _program(policy: Policy, host: Host) -> Iterable[Mount]:
 
 def _is_shown(path: str, host: Host) -> bool:
     """Return whether the sandbox shows this of the system anyway."""
-    return (host.system.usr and path.startswith("/usr/")) or (
-        bool(host.system.store) and path.startswith("/nix/store/")
-    )
+    return any(covers(root, path) for root in host.system.shown)
 
 
 def fill(template: str, host: Host, key: str = "", *, quoted: bool = False) -> str:
@@ -99,7 +98,7 @@ def command(policy: Policy, host: Host, arguments: tuple[str, ...] = ()) -> tupl
     servers = (f"--mcp-config={agent.servers_file}",) if brings else ()
     always = () if policy.words[:1] and policy.words[0] in agent.unarmed else agent.always
     own = (*(fill(word, host, quoted='"' in word) for word in always), *arguments, *servers)
-    return (agent.program or agent.name, *own, *policy.words)
+    return (agent.program, *own, *policy.words)
 
 
 def lists_servers(policy: Policy) -> bool:

@@ -150,11 +150,6 @@ class AgentKind(Value):
         return (*self.upstream.brokered, *(name for row in self.upstreams for name, _ in row.env))
 
     @property
-    def is_known(self) -> bool:
-        """Return whether it is more than a command that the user has named."""
-        return bool(self.program)
-
-    @property
     def program(self) -> str:
-        """Return its path inside; nothing for a command that is found on the PATH there."""
-        return f"/run/claudebox/bin/{self.name}" if self.install else ""
+        """Return its path inside."""
+        return f"/run/claudebox/bin/{self.name}"

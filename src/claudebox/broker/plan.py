@@ -20,7 +20,7 @@ from claudebox.network.records import (
     Served,
     Trust,
 )
-from claudebox.plan.records import MODEL_PLACEHOLDER, Extras, Fetched, Mount, Variable
+from claudebox.plan.records import MODEL_PLACEHOLDER, Additions, Deferred, Mount, Variable
 from claudebox.settings.domains import Permission, parse_domain
 from claudebox.tables.environment import MODEL_PORT
 
@@ -267,11 +267,11 @@ def warnings(policy: Policy, host: Host, held: str) -> Iterator[str]:
             yield problem
 
 
-def provide(policy: Policy, host: Host, held: str) -> Extras:
+def provide(policy: Policy, host: Host, held: str) -> Additions:
     """Return the client's socket, placeholders, and advice for the agent."""
     models = tuple(_models(policy, host))
     if not held and not models:
-        return Extras()
+        return Additions()
     reason = "the way to the model; the key is added outside"
     mounts = (Mount(policy.agent.upstream.socket, "socket", reason, MODEL_API, role="client"),) if held else ()
     advice = [_ADVICE]
@@ -282,7 +282,7 @@ def provide(policy: Policy, host: Host, held: str) -> Extras:
         )
     variables = (*(_variables(policy, host, held) if held else ()), *_model_variables(models))
     arguments = tuple(word.replace("{url}", _url(model)) for model in models for word in model.api.args)
-    return Extras(mounts=mounts, variables=variables, advice=tuple(advice), arguments=arguments)
+    return Additions(mounts=mounts, variables=variables, advice=tuple(advice), arguments=arguments)
 
 
 def _model_variables(models: tuple[ApiConfig, ...]) -> Iterator[Variable]:
@@ -291,13 +291,13 @@ def _model_variables(models: tuple[ApiConfig, ...]) -> Iterator[Variable]:
         for name, template in model.api.env:
             text = template.replace("{url}", _url(model))
             first, stands, last = text.partition("{placeholder}")
-            secret = Fetched(MODEL_PLACEHOLDER, first + model.placeholder, last) if stands and model.shared else None
+            secret = Deferred(MODEL_PLACEHOLDER, first + model.placeholder, last) if stands and model.shared else None
             value = text.replace("{placeholder}", "" if secret else model.placeholder)
             reason = (
                 f"stands in for {_holds(model)}, which stays outside" if stands else
                 f"the broker asks {model.endpoint} instead"
             )  # fmt: skip
-            yield Variable(name, value, "claudebox", reason, fetched=secret)
+            yield Variable(name, value, "claudebox", reason, deferred=secret)
 
 
 def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:

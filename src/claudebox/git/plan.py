@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 
 from claudebox.base.errors import ClaudeboxError
+from claudebox.host.records import covers
 from claudebox.plan import mount_checks
 from claudebox.plan import protected as plan_protected
-from claudebox.plan.records import GIT_TOKEN, Fetched, Hooks, Mount, OwnGit, Stub, placeholder_key
+from claudebox.plan.records import GIT_TOKEN, Deferred, Hooks, Mount, PrivateGit, Stub, placeholder_key
 from claudebox.tables import git_keys
 from claudebox.tables import paths as tables_paths
 from claudebox.tables.environment import GIT_HELPER, GIT_TOKEN_FILE
@@ -120,17 +121,17 @@ _MINIMAL: Row = ("core", "", "checkstat", "minimal")
 _NO_BITMAPS: Row = ("repack", "", "writebitmaps", "false")  # they cover no borrowed objects: git would warn, or fail
 
 
-def plan_own(policy: Policy, host: Host) -> tuple[OwnGit, ...]:
+def plan_private(policy: Policy, host: Host) -> tuple[PrivateGit, ...]:
     """Return a git directory for each writable repository, and for its submodules after it."""
     found = [row for repository in _find_trusted(host) for row in _own(policy, host, repository)]
     found = [row.replace(hooks=tuple(_hooks(policy, host, row, found))) for row in found]
     if host.git.empty and host.git.repository is None:
         path = f"{host.workdir.real}/.git"
-        found.append(OwnGit(host.git.empty, _private(host, host.git.empty), path, worktree=host.workdir.real))
+        found.append(PrivateGit(host.git.empty, _private(host, host.git.empty), path, worktree=host.workdir.real))
     return tuple(found)
 
 
-def _hooks(policy: Policy, host: Host, own: OwnGit, all_own: list[OwnGit]) -> Iterator[Hooks]:
+def _hooks(policy: Policy, host: Host, own: PrivateGit, all_own: list[PrivateGit]) -> Iterator[Hooks]:
     """Yield the directories of hooks in a checkout, but for those in a checkout that lies in it."""
     for row in plan_protected.find_copied(policy, host, own.worktree) if own.worktree else ():
         inner = (other.worktree for other in all_own if len(other.worktree) > len(own.worktree))
@@ -154,7 +155,7 @@ def _why_not(host: Host, repository: Repository) -> str:
     return mount_checks.why_no_project(host.git.above, host) if host.git.above is not None else "it starts above"
 
 
-def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]:
+def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[PrivateGit]:
     for directory in _directories(repository):
         rows = (*admit(directory.rows), _NO_BITMAPS)
         if repository.owner not in ((host.uid, host.gid), (-1, -1)):  # git would read every file again
@@ -163,7 +164,7 @@ def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]
         merged += tuple(_explain_remotes(policy, host, merged, directory.worktree))
         per_worktree = tuple(admit(directory.worktree_rows))
         formats = {key: value for section, _, key, value in rows if section == "extensions"}
-        yield OwnGit(
+        yield PrivateGit(
             directory.name,
             _private(host, directory.name),
             directory.path,
@@ -265,7 +266,7 @@ def _stores(policy: Policy, host: Host, directory: GitDirectory) -> Iterator[tup
 def _is_shown(policy: Policy, host: Host, path: str, *, writable: bool = False) -> bool:
     rows = [row for row in policy.mounts if row.dest == row.source and (row.writable or not writable)]
     shown = [host.workdir.real, *(row.source for row in rows)]
-    return any(mount_checks.covers(base, path) for base in shown)
+    return any(covers(base, path) for base in shown)
 
 
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
@@ -276,8 +277,8 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     parent = host.workdir.real.rpartition("/")[0]
     if repository is not None and _can_be_empty(policy, host, parent):
         yield Mount(parent, "closed", "git must not make worktrees beside the project, which would be lost", role="git")
-    for own in plan_own(policy, host):
-        yield Mount(own.dest, "bind", "the sandbox's own git directory", own.own, role="git")
+    for own in plan_private(policy, host):
+        yield Mount(own.dest, "bind", "the sandbox's own git directory", own.directory, role="git")
     for found in _find_trusted(host):
         for directory in _directories(found):
             yield from _objects(directory)
@@ -312,9 +313,9 @@ def _is_open(policy: Policy) -> bool:
 def _can_be_empty(policy: Policy, host: Host, parent: str) -> bool:
     """Return whether the directory above the project holds nothing but mounts, and no program writes there."""
     own = ("/bin", "/dev", "/etc", "/lib", "/nix", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
-    if parent in ("", "/tmp", host.home) or any(mount_checks.covers(place, parent) for place in own):
+    if parent in ("", "/tmp", host.home) or any(covers(place, parent) for place in own):
         return False
-    return host.git.above is None and not any(mount_checks.covers(request.dest, parent) for request in policy.mounts)
+    return host.git.above is None and not any(covers(request.dest, parent) for request in policy.mounts)
 
 
 def _checkout(host: Host, repository: Repository) -> Iterator[Mount]:
@@ -406,7 +407,7 @@ def plan_credential_mounts(credential: GitCredential, host: Host) -> Iterator[Mo
     )
     reason = f"lets git log in to {credential.host}, asked for with {credential.origin}"
     yield Mount(GIT_HELPER, "file", reason, content=os.fsencode(script), mode=0o755)
-    yield Mount(GIT_TOKEN_FILE, "file", reason, mode=0o400, fetched=Fetched(_key(credential, host)))
+    yield Mount(GIT_TOKEN_FILE, "file", reason, mode=0o400, deferred=Deferred(_key(credential, host)))
 
 
 def _key(credential: GitCredential, host: Host) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from claudebox.git.state import Layout, Private
     from claudebox.host.records import Identity
-    from claudebox.plan.records import OwnGit
+    from claudebox.plan.records import PrivateGit
 
 
 # Copy parts of a git directory that may be hostile.
@@ -368,24 +368,24 @@ def _find_made_hooks(copier: Copier, place: str, new: str, of_host: tuple[str, .
     return [path for path in found if path not in of_host and os.path.basename(path) not in there][:_MOST_HOOKS]
 
 
-def _renew_hooks(own: OwnGit, state: git_state.State) -> list[str]:
+def _renew_hooks(own: PrivateGit, state: git_state.State) -> list[str]:
     """Build the copies of directories of hooks anew; return what is the host's in them."""
     copied = []
     for hooks in own.hooks:
-        name, new, old = os.path.basename(hooks.own), f"{hooks.own}.new", f"{hooks.own}.old"
+        name, new, old = os.path.basename(hooks.copy), f"{hooks.copy}.new", f"{hooks.copy}.old"
         remove(new)
         os.mkdir(new, 0o755)
         if hooks.identity is not None:
-            with Copier(hooks.real, new, hooks.identity) as copier:
+            with Copier(hooks.host, new, hooks.identity) as copier:
                 copier.files(copier.names("")[:_MOST_HOOKS])
         of_host = [f"{name}/{hook}" for hook in list_names(new)]
         made = tuple(row.partition("/")[2] for row in state.hooks if row.startswith(f"{name}/"))
-        reopen(hooks.own)
-        if os.path.isdir(hooks.own):
-            with Copier(hooks.own, new, None) as copier:
+        reopen(hooks.copy)
+        if os.path.isdir(hooks.copy):
+            with Copier(hooks.copy, new, None) as copier:
                 copier.files(_find_made_hooks(copier, "", new, made))
         remove(old)
-        _put_in_place(new, hooks.own, old)
+        _put_in_place(new, hooks.copy, old)
         remove(old)
         copied += of_host
     return copied
@@ -468,7 +468,7 @@ _MOVED_OVER = ("objects", "lfs")  # from the directory before
 _ENTRY = ("HEAD", "gitdir", "commondir", "locked")  # of a worktree that is not visible inside
 
 
-def set_up(own: OwnGit, settled: Callable[[str], bool]) -> int:
+def set_up(own: PrivateGit, settled: Callable[[str], bool]) -> int:
     """Make the git directory, unless another session uses it; return a descriptor that marks it as in use."""
     lock, alone = git_state.hold(own.private, alone=True)
     if not alone:
@@ -479,7 +479,7 @@ def set_up(own: OwnGit, settled: Callable[[str], bool]) -> int:
             try:
                 _refresh(own, settled=unchanged)
             except PermissionError:  # an agent has closed something of it
-                remove_special(own.own)
+                remove_special(own.directory)
                 _refresh(own, settled=unchanged)
     except (ClaudeboxError, OSError) as error:
         os.close(lock)
@@ -493,10 +493,10 @@ def set_up(own: OwnGit, settled: Callable[[str], bool]) -> int:
     return lock
 
 
-def _refresh(own: OwnGit, *, settled: bool) -> None:
+def _refresh(own: PrivateGit, *, settled: bool) -> None:
     """Build the git directory anew, from the real one or from what has not come back: nothing that was broken lasts."""
     with Closing(os.open(own.private, OPEN_DIRECTORY)) as directory:
-        kept = not settled and stat.S_ISDIR(mode_of(own.own)) and os.path.lexists(f"{own.own}/HEAD")
+        kept = not settled and stat.S_ISDIR(mode_of(own.directory)) and os.path.lexists(f"{own.directory}/HEAD")
         known = git_state.has_state(own.private)
         layout = describe_layout(own)
         state = git_state.read_state(own.private) if known else git_state.State(layout)
@@ -508,11 +508,11 @@ def _refresh(own: OwnGit, *, settled: bool) -> None:
         _give_back(own, new)
         remove(new)
         os.mkdir(new, 0o700)
-        moved_over = () if os.path.islink(own.own) else tuple(
-            name for name in _MOVED_OVER if stat.S_ISDIR(mode_of(f"{own.own}/{name}"))
+        moved_over = () if os.path.islink(own.directory) else tuple(
+            name for name in _MOVED_OVER if stat.S_ISDIR(mode_of(f"{own.directory}/{name}"))
         )  # fmt: skip
         if kept:
-            remove_special(own.own)
+            remove_special(own.directory)
         base, head, index = _make(own, new, moved_over, kept=kept)
         hooks += [] if kept else [f"hooks/{name}" for name in list_names(f"{new}/hooks")]
         _move_over(own, new, moved_over, state)
@@ -520,17 +520,17 @@ def _refresh(own: OwnGit, *, settled: bool) -> None:
             replace_file(directory, "config", own.config)
         old = f"{own.private}/old"
         remove(old)
-        _put_in_place(new, own.own, old)
+        _put_in_place(new, own.directory, old)
         if not kept:
             git_state.write_synced(own.private, head=head, index=index)
-            seen = git_state.stamp(own.own, layout.checkout)  # nothing in it has to come back
+            seen = git_state.stamp(own.directory, layout.checkout)  # nothing in it has to come back
             operations = tuple(find_states(own.git_dir))
             state = state.replace(base=os.fsdecode(base), seen=seen, operations=operations)
         state = state.replace(hooks=(*hooks, *(name for name in state.hooks if kept and name.startswith("hooks/"))))
         git_state.write_state(own.private, state)
 
 
-def _mend(own: OwnGit, new: str, checkout: str) -> None:
+def _mend(own: PrivateGit, new: str, checkout: str) -> None:
     """Take HEAD and index of the host where the agent's are broken."""
     with Copier(own.real, new, own.identity) as copier:
         head = (read_small(f"{new}/HEAD") or b"").strip()
@@ -555,12 +555,12 @@ def _put_in_place(new: str, place: str, old: str) -> None:
     os.rename(new, place)
 
 
-def _make(own: OwnGit, new: str, moved_over: tuple[str, ...], *, kept: bool) -> tuple[bytes, bytes, bytes]:
+def _make(own: PrivateGit, new: str, moved_over: tuple[str, ...], *, kept: bool) -> tuple[bytes, bytes, bytes]:
     """Fill a new directory from the real one, but for what is `moved_over`; return refs, HEAD and index that both have.
 
     What is `kept` has not come back: it is taken from the agent's own, as far as git can read it.
     """
-    source, identity = (own.own, None) if kept else (own.real, own.identity)
+    source, identity = (own.directory, None) if kept else (own.real, own.identity)
     with Copier(source, new, identity) as copier:
         for path in ("objects/info", "objects/pack", "hooks", "info", "refs"):
             if path.partition("/")[0] not in moved_over:  # a directory takes longer to make than most files
@@ -635,7 +635,7 @@ def _logs(copier: Copier, head: bytes) -> None:
     copier.files(names if len(names) <= _MOST_LOGS else (name for name in names if name in few))
 
 
-def _worktrees(own: OwnGit, copier: Copier, new: str) -> None:
+def _worktrees(own: PrivateGit, copier: Copier, new: str) -> None:
     """Copy what belongs to linked worktrees; those that are not visible inside are locked, so that git leaves them."""
     for name in copier.names("worktrees"):
         place = f"worktrees/{name}"
@@ -653,24 +653,24 @@ def _worktrees(own: OwnGit, copier: Copier, new: str) -> None:
                 write(f"{new}/{place}/locked", b"not visible in this sandbox\n")
 
 
-def _give_back(own: OwnGit, new: str) -> None:
+def _give_back(own: PrivateGit, new: str) -> None:
     """Move back what a set-up had moved over that was killed before it was complete: it is nowhere else."""
-    for name in _MOVED_OVER if stat.S_ISDIR(mode_of(own.own)) else ():
-        if not os.path.lexists(f"{own.own}/{name}") and os.path.isdir(f"{new}/{name}"):
-            os.rename(f"{new}/{name}", f"{own.own}/{name}")
+    for name in _MOVED_OVER if stat.S_ISDIR(mode_of(own.directory)) else ():
+        if not os.path.lexists(f"{own.directory}/{name}") and os.path.isdir(f"{new}/{name}"):
+            os.rename(f"{new}/{name}", f"{own.directory}/{name}")
 
 
-def _move_over(own: OwnGit, new: str, names: tuple[str, ...], state: git_state.State) -> None:
+def _move_over(own: PrivateGit, new: str, names: tuple[str, ...], state: git_state.State) -> None:
     """Move over from the directory before what is only there."""
     for name in names:
-        reopen(f"{own.own}/{name}")  # a directory that cannot be written cannot be moved either
-        os.rename(f"{own.own}/{name}", f"{new}/{name}")
-    if os.path.isdir(own.own) and not os.path.islink(own.own):
-        _carry_over(own.own, state.refs(), new, state.hooks)
+        reopen(f"{own.directory}/{name}")  # a directory that cannot be written cannot be moved either
+        os.rename(f"{own.directory}/{name}", f"{new}/{name}")
+    if os.path.isdir(own.directory) and not os.path.islink(own.directory):
+        _carry_over(own.directory, state.refs(), new, state.hooks)
     renew_alternates(f"{new}/objects", [inside for _, inside in own.stores])
 
 
-def find_moved(own: OwnGit) -> None:
+def find_moved(own: PrivateGit) -> None:
     """Take over the private directory of a project that was renamed since."""
     name, instance = os.path.basename(own.private), os.path.dirname(os.path.dirname(own.private))
     if git_state.has_state(own.private):
@@ -690,14 +690,14 @@ def find_moved(own: OwnGit) -> None:
                 return
 
 
-def write_layout(own: OwnGit) -> None:
+def write_layout(own: PrivateGit) -> None:
     """Write the layout of a repository that was made inside."""
     layout = describe_layout(own)
     state = git_state.read_state(own.private) if git_state.has_state(own.private) else git_state.State(layout)
     git_state.write_state(own.private, state.replace(layout=layout))
 
 
-def describe_layout(own: OwnGit) -> git_state.Layout:
+def describe_layout(own: PrivateGit) -> git_state.Layout:
     return git_state.Layout(
         common=own.real,
         git_dir=own.git_dir,

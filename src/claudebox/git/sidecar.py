@@ -213,7 +213,7 @@ def _read_base(plan: Plan, private: str) -> None:
 def adopt(plan: Plan) -> tuple[list[str], list[str]]:
     """Import a repository that the agent made where there was none; return its branches, and lines to tell."""
     for own in plan.git:
-        if own.real or not os.path.lexists(f"{own.own}/HEAD"):
+        if own.real or not os.path.lexists(f"{own.directory}/HEAD"):
             continue
         from claudebox.git import importer
         from claudebox.git import report as git_report

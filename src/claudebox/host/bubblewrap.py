@@ -18,7 +18,6 @@ FULL = "0.10"  # the first version with these too
 
 
 _PR_GET_SECCOMP, _FILTERED = 21, 2
-_NEAR = 1 << 14  # bytes
 _CLONE_NEWUSER, _CLONE_NEWUTS = 0x10000000, 0x04000000
 
 
@@ -44,10 +43,7 @@ def find_bwrap(path: tuple[str, ...]) -> Bubblewrap:
             remedy=f"`sudo chown root:root {found}; sudo chmod 755 {found}`",
         )
     binary = read_small(found, limit=16 << 20, follow=True) or b""
-    first = binary.find(f" {NEEDED[0]} ".encode())
-    near = binary[max(0, first - _NEAR) : first + _NEAR]  # most of what it says of itself, and quickly searched
-    words = {option: f" {option} ".encode() for option in (*NEEDED, *USEFUL)}
-    return Bubblewrap(found, frozenset(option for option, word in words.items() if word in near or word in binary))
+    return Bubblewrap(found, frozenset(option for option in (*NEEDED, *USEFUL) if f" {option} ".encode() in binary))
 
 
 def can_name_sandbox() -> bool:

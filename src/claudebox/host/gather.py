@@ -11,6 +11,7 @@ import os
 from claudebox.agent import facts as agent_facts
 from claudebox.base import state as base_state
 from claudebox.base.files import read_small
+from claudebox.base.records import Value
 from claudebox.git import facts as git_facts
 from claudebox.host import bubblewrap, machine, programs, secret_files, sockets
 from claudebox.host import paths as host_paths
@@ -32,13 +33,11 @@ from claudebox.tables.environment import AUTHORITIES, SAME_AUTHORITIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from claudebox.base.state import Instance
     from claudebox.git.config import Row
     from claudebox.git.facts import Repository
     from claudebox.host.installations import Ground
-    from claudebox.host.records import PathFact, PinnedDirectory, ProtectedPath, SecretFile, System
+    from claudebox.host.records import PathFact, SecretFile, System
     from claudebox.network.facts import CompanyNetwork
     from claudebox.network.uplink import Candidate
     from claudebox.nix.records import Nix
@@ -48,34 +47,43 @@ if TYPE_CHECKING:
 _CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, *SAME_AUTHORITIES)
 
 
+class _Start(Value):
+    """What every finder needs to know: what was asked for, by whom and where."""
+
+    _unprinted = ("environ",)
+    policy: Policy
+    environ: dict[str, str]
+    home: str
+    workdir: PathFact
+    path: tuple[str, ...]  # where tools are looked for
+    repository: Repository | None  # that the project lies in
+    instance: Instance
+    examiner: Examiner
+    searching: bool  # the project for secrets and sockets
+
+
 def read_host(policy: Policy, environ: dict[str, str], *, searching: bool = True, state: str = "") -> Host:
     """Look at the machine: nothing is written, and no program of the user is run.
 
     Without `searching` the project is not searched for secrets and sockets, for commands that start no sandbox in it.
     """
-    uid = os.getuid()
     user, account_home = machine.account()
     home = machine.current_home(environ)
     examiner = Examiner()
     workdir = host_paths.find_workdir(examiner, machine.current_directory())
     path = programs.search_path(environ, workdir.real)
-    repository = git_facts.find_repository(workdir.real, uid, home, environ, policy.mounts)
+    repository = git_facts.find_repository(workdir.real, os.getuid(), home, environ, policy.mounts)
     instance = base_state.locate(home, repository.main if repository else workdir.real, state)
-    mounted = _find_mounted(policy, examiner, workdir.real, repository, home, environ, instance)
-    git = _find_git(policy, examiner, workdir.real, repository, home, environ, instance, searching=searching)
-    nix = _find_nix(policy, environ, home, path, workdir.real)
+    start = _Start(policy, environ, home, workdir, path, repository, instance, examiner, searching)
+    mounted = _find_mounted(start)
+    git = _find_git(start)
+    nix = _find_nix(start)
     system = machine.find_system(examiner, environ, path, nix.location.store if nix else "")
     homes = [home] if account_home in ("", home) else [home, account_home]
     places = host_paths.find_places(examiner, home, homes, environ)
-    secrets = _find_secrets(policy, environ, home, workdir.real)
-    linked = host_paths.find_spelling(environ.get("PWD", ""), workdir)
-    project, bound = _find_project(policy, examiner, workdir, git, mounted, places, instance, searching=searching)
-
-    def ground() -> Ground:
-        return _find_ground(policy, home, workdir.real, places, system, instance)
-
+    project, bound = _find_project(start, git, mounted, places)
     return Host(
-        uid=uid,
+        uid=os.getuid(),
         gid=os.getgid(),
         user=user,
         home=home,
@@ -87,99 +95,73 @@ def read_host(policy: Policy, environ: dict[str, str], *, searching: bool = True
         system=system,
         bwrap=bubblewrap.find_bwrap(path),
         places=places,
-        project=project.replace(linked=linked),
+        project=project,
         mounted=mounted,
         sockets=bound,
         git=git,
         agent=agent_facts.find_agent(policy, environ, home, path, workdir.real, instance),
-        network=_find_network(policy, environ, home, path, git, system, workdir.real),
-        tools=_find_tools(policy, environ, home, path, mounted.sources, examiner, ground),
-        secrets=secrets,
+        network=_find_network(start, git, system),
+        tools=_find_tools(start, mounted, places, system),
+        secrets=_find_secrets(start),
         nix=nix,
     )
 
 
-def _find_mounted(
-    policy: Policy,
-    examiner: Examiner,
-    workdir: str,
-    repository: Repository | None,
-    home: str,
-    environ: dict[str, str],
-    instance: Instance,
-) -> Mounted:
-    if not policy.mounts:
-        return Mounted()
-    sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
-    dests = [request.dest for request in policy.mounts]
-    destinations = host_paths.look_in(dests, (workdir, "/opt", "/etc", *dests))
-    writable = [request for request in policy.mounts if request.writable]
+def _find_mounted(start: _Start) -> Mounted:
+    requests = start.policy.mounts
+    sources = {request.source: start.examiner.fact(request.source) for request in requests}
+    destinations = {request.dest: host_paths.find_destination(request.dest) for request in requests}
+    writable = [request for request in requests if request.writable]
     if not writable:
         return Mounted(sources, destinations)
-    found, guarded = git_facts.look(policy, sources, repository, home, environ, instance)
+    found, protected = git_facts.look(
+        start.policy, sources, start.repository, start.home, start.environ, start.instance
+    )
     for request in writable:
         root, unsearched = git_facts.find_exposed(request, sources[request.source].real)
-        found_there = destinations.get(request.dest) or host_paths.destination(request.dest, {})
-        destinations[request.dest] = found_there.replace(repository=root, unsearched=unsearched)
-    return Mounted(sources, destinations, found, guarded)
+        destinations[request.dest] = destinations[request.dest].replace(repository=root, unsearched=unsearched)
+    return Mounted(sources, destinations, found, protected)
 
 
-def _find_git(
-    policy: Policy,
-    examiner: Examiner,
-    workdir: str,
-    repository: Repository | None,
-    home: str,
-    environ: dict[str, str],
-    instance: Instance,
-    *,
-    searching: bool,
-) -> Git:
-    opened = (request.source for request in policy.mounts if request.writable and request.dest == request.source)
+def _find_git(start: _Start) -> Git:
+    repository, workdir, instance = start.repository, start.workdir.real, start.instance
+    mounts = start.policy.mounts
+    opened = (request.source for request in mounts if request.writable and request.dest == request.source)
     return Git(
-        user=git_facts.read_user_settings(home, environ, repository),
+        user=git_facts.read_user_settings(start.home, start.environ, repository),
         repository=git_facts.with_changes(repository, instance.directory) if repository else None,
-        above=examiner.fact(repository.root) if repository and repository.root != workdir else None,
-        nested=git_facts.find_nested((workdir, *opened), instance.directory) if searching else (),
+        above=start.examiner.fact(repository.root) if repository and repository.root != workdir else None,
+        nested=git_facts.find_nested((workdir, *opened), instance.directory) if start.searching else (),
         empty="" if repository else git_facts.empty_name(workdir),
         empty_submodules=tuple(host_protected.find_empty_submodules(workdir, repository, instance)),
     )
 
 
-def _find_project(
-    policy: Policy,
-    examiner: Examiner,
-    workdir: PathFact,
-    git: Git,
-    mounted: Mounted,
-    places: KnownPlaces,
-    instance: Instance,
-    *,
-    searching: bool,
-) -> tuple[Project, SocketSearch]:
-    path, repository, home = workdir.real, git.repository, places.home.path
+def _find_project(start: _Start, git: Git, mounted: Mounted, places: KnownPlaces) -> tuple[Project, SocketSearch]:
+    policy, path, instance, repository = start.policy, start.workdir.real, start.instance, git.repository
     mounts = machine.read_mounts()
     leaks: tuple[SecretFile, ...] = ()
     leaks_note, bound = "", SocketSearch()
-    if searching and host_paths.searchable((workdir,), places):  # otherwise the launch is refused
+    if start.searching and host_paths.searchable((start.workdir,), places):  # otherwise the launch is refused
         beside = (git.above,) if git.above else ()
-        stores = (examiner.fact(store) for store in git_facts.find_stores(repository))
+        stores = (start.examiner.fact(store) for store in git_facts.find_stores(repository))
         searched = host_paths.searchable((*beside, *mounted.sources.values(), *stores), places)
-        shown = host_paths.searchable((workdir, *beside), places)
+        shown = host_paths.searchable((start.workdir, *beside), places)
         leaks, leaks_note = secret_files.leaks(policy, tuple(shown), instance)
         bound = sockets.find_sockets(
-            path, searched, mounts, strict=not policy.tier.shared, instance=instance, home=home
+            path, searched, mounts, strict=not policy.tier.shared, instance=instance, home=start.home
         )
-    own_files, held = _find_own_files(f"{home}/.claudebox", path)
+    own_files, pinned = host_protected.find_own_settings(f"{start.home}/.claudebox", path)
     # What is masked must be found again at the same place in the next session.
     masks = (*bound.paths, *((leak.path for leak in leaks) if policy.masks_secrets else ()))
     return Project(
+        linked=host_paths.find_spelling(start.environ.get("PWD", ""), start.workdir),
         writable=os.access(path, os.W_OK),
         owned=os.stat(path).st_uid == os.getuid(),
         barrier=host_paths.find_barrier(path) if os.getuid() == 0 else Barrier(),
-        guarded=(*host_protected.look(path, repository, instance, git.nested), *own_files, *mounted.guarded),
-        held=(
-            *held,
+        protected=(*host_protected.look(path, repository, instance, git.nested), *own_files, *mounted.protected),
+        pinned=(
+            *pinned,
             *host_paths.above(masks, path),
             *host_protected.held(path, repository, git.empty_submodules),
         ),
@@ -190,23 +172,13 @@ def _find_project(
     ), bound
 
 
-def _find_own_files(state: str, workdir: str) -> tuple[tuple[ProtectedPath, ...], tuple[PinnedDirectory, ...]]:
-    """Find the user's own settings files that lie in the project, where only links of ~/.claudebox lead."""
-    directories = (f"{state}/profiles", f"{state}/agents")
-    links = (f"{state}/config.toml", f"{state}/CLAUDE.md", *directories)
-    if not any(map(os.path.islink, links)) and not any(map(os.path.isdir, directories)):
-        return (), ()
-    return host_protected.find_own_settings(state, workdir)
-
-
-def _find_network(
-    policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], git: Git, system: System, workdir: str
-) -> Network:
+def _find_network(start: _Start, git: Git, system: System) -> Network:
+    policy = start.policy
     uplinks: tuple[Candidate, ...] = ()
     if policy.tier.uplink:
         from claudebox.network import uplink
 
-        uplinks = uplink.find_uplinks(path, policy.uplink)
+        uplinks = uplink.find_uplinks(start.path, policy.uplink)
     model_ports: tuple[int, ...] = ()
     if policy.tier.shared and policy.agent.upstreams:
         from claudebox.broker import facts as broker_facts
@@ -214,7 +186,7 @@ def _find_network(
         model_ports = broker_facts.find_free_ports(len(policy.agent.upstreams))
     return Network(
         model_ports=model_ports,
-        company=read_company_facts(environ, home, git.user.rows, system.ca_bundle, workdir),
+        company=read_company_facts(start.environ, start.home, git.user.rows, system.ca_bundle, start.workdir.real),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
         etc_hosts=read_small("/etc/hosts", limit=4 << 20, follow=True) or b"" if policy.tier.shared else b"",
         uplinks=uplinks,
@@ -234,17 +206,10 @@ def read_company_facts(
     return network_facts.read_company(environ, home, rows, bundle.real if bundle is not None else "", workdir)
 
 
-def _find_tools(
-    policy: Policy,
-    environ: dict[str, str],
-    home: str,
-    path: tuple[str, ...],
-    sources: dict[str, PathFact],
-    examiner: Examiner,
-    ground: Callable[[], Ground],
-) -> HostTools:
+def _find_tools(start: _Start, mounted: Mounted, places: KnownPlaces, system: System) -> HostTools:
+    policy, environ, home, path = start.policy, start.environ, start.home, start.path
     drop = f"{home}/.claudebox/drop"
-    found = HostTools(drop=examiner.fact(drop) if os.path.isdir(drop) else None)
+    found = HostTools(drop=start.examiner.fact(drop) if os.path.isdir(drop) else None)
     programs_asked = any(request.programs for request in policy.mounts)
     asked = policy.toolchains or programs_asked or policy.gpu or policy.devices or policy.browser
     shows_path = not policy.hides_path and not set(programs.find_entries(environ)).issubset(programs.USUAL)
@@ -252,21 +217,21 @@ def _find_tools(
         return found.replace(outside=tuple(programs.find_outside(environ, home)))
     from claudebox.host import installations
 
-    finder = installations.Finder(ground(), examiner, environ)
+    finder = installations.Finder(_find_ground(start, places, system), start.examiner, environ)
     if asked:
         from claudebox.host import tools
 
-        directories = tuple(tools.find_directories(policy.mounts, sources))
+        directories = tuple(tools.find_directories(policy.mounts, mounted.sources))
         for row in directories:
-            finder.add_asked(sources[row.source].real + row.below)
+            finder.add_asked(mounted.sources[row.source].real + row.below)
         names = (request.name for request in policy.toolchains)
         toolchains = tuple((name, tools.find_toolchain(name, home, path)) for name in names)
         finder.add_path(place for _, places in toolchains for place in places)
         found = found.replace(program_directories=directories, toolchains=toolchains)
         if policy.gpu or policy.devices:
-            found = found.replace(devices=tools.find_devices(policy, environ, path, examiner))
+            found = found.replace(devices=tools.find_devices(policy, environ, path, start.examiner))
         if policy.browser:
-            found = found.replace(browsers=tools.find_browsers(home, path, examiner))
+            found = found.replace(browsers=tools.find_browsers(home, path, start.examiner))
     if not policy.hides_path:
         finder.add_path(programs.find_entries(environ))
     shown = finder.finish()
@@ -278,31 +243,29 @@ def _find_tools(
     )
 
 
-def _find_ground(
-    policy: Policy, home: str, workdir: str, places: KnownPlaces, system: System, instance: Instance
-) -> Ground:
+def _find_ground(start: _Start, places: KnownPlaces, system: System) -> Ground:
     from claudebox.host.installations import Ground
 
-    visible = [workdir, *(root for root, target in system.roots if not target)]
-    roots = (("/usr", system.usr), ("/opt", system.opt), ("/nix/store", system.store))
-    visible += [root for root, is_there in roots if is_there]
+    policy, home, workdir = start.policy, start.home, start.workdir.real
+    visible = [workdir, *system.shown]
     visible += [request.source for request in policy.mounts if not request.writable and request.dest == request.source]
-    taken = [f"{home}/{name}" for name in (".claude", *policy.kept_names)]
+    taken = [f"{home}/{path}" for path, _ in policy.agent.state]
     taken += [f"{home}/.cache"] if policy.caches != "off" else []
     taken += [request.dest for request in policy.mounts if request.writable]
     agents = frozenset((policy.agent.name, "claudebox"))
-    return Ground(home, workdir, places, instance.state, tuple(visible), tuple(taken), agents)
+    return Ground(home, workdir, places, start.instance.state, tuple(visible), tuple(taken), agents)
 
 
-def _find_nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
-    if not machine.has_nix(environ):
+def _find_nix(start: _Start) -> Nix | None:
+    if not machine.has_nix(start.environ):
         return None
     from claudebox.nix import facts as nix_facts
 
-    return nix_facts.read_nix(policy, environ, home=home, path=path, workdir=workdir)
+    return nix_facts.read_nix(start.policy, start.environ, home=start.home, path=start.path, workdir=start.workdir.real)
 
 
-def _find_secrets(policy: Policy, environ: dict[str, str], home: str, workdir: str) -> Secrets:
+def _find_secrets(start: _Start) -> Secrets:
+    policy, environ, home = start.policy, start.environ, start.home
     if not policy.agent.upstreams and not policy.secrets and policy.credential is None:
         return Secrets()
     from claudebox.broker import facts as broker_facts
@@ -310,6 +273,7 @@ def _find_secrets(policy: Policy, environ: dict[str, str], home: str, workdir: s
     models = broker_facts.find_model_logins(policy, environ, home) if policy.agent.upstreams else ()
     if not policy.secrets and policy.credential is None:
         return Secrets(models=models)
-    held, login = broker_facts.find_secrets(policy, environ, home=home, workdir=workdir), policy.credential
+    held = broker_facts.find_secrets(policy, environ, home=home, workdir=start.workdir.real)
+    login = policy.credential
     git_token = login is not None and broker_facts.available(login.token, login.origin, environ, home=home)
     return Secrets(held, models, git_token, broker_facts.look_for_libraries() if held else ())

@@ -14,7 +14,7 @@ import stat
 from claudebox.base import syscalls
 from claudebox.base.files import OPEN_DIRECTORY, Closing, list_names, others_write, read_small, real_path
 from claudebox.base.records import Value
-from claudebox.host.records import KeptOut, PathFact, ancestors
+from claudebox.host.records import KeptOut, PathFact, ancestors, covers
 from claudebox.tables import tools as tables_tools
 from claudebox.tables.secrets import file_looks_secret, text_holds_secret
 
@@ -100,7 +100,7 @@ class Finder:
     def add_asked(self, directory: str) -> None:
         """Take what belongs to a directory that the user asked for, which is mounted anyway."""
         fact = self._examiner.fact(directory)
-        if fact.kind == "directory" and not _covers(self._ground.workdir, fact.real):
+        if fact.kind == "directory" and not covers(self._ground.workdir, fact.real):
             self._shown[fact.real] = fact
             self._list(fact, searched=False)
             del self._shown[fact.real]
@@ -111,13 +111,13 @@ class Finder:
         shown = {path: fact for path, fact in self._shown.items() if not self._is_in_another(path)}
         links = {
             path: target for path, target in self._links.items()
-            if not any(_covers(root, path) for root in (*shown, *self._ground.visible))
+            if not any(covers(root, path) for root in (*shown, *self._ground.visible))
         }  # fmt: skip
         return Programs(
             path=tuple(self._path),
             shown=tuple(shown.values()),
             links=tuple(links.items()),
-            masked=tuple(path for path in self._masked if any(_covers(root, path) for root in shown)),
+            masked=tuple(path for path in self._masked if any(covers(root, path) for root in shown)),
             partial=tuple(path for path in self._partial if path not in shown),
             kept_out=tuple(KeptOut(path, row.why, row.flags) for path, row in self._kept_out.items()),
             names=frozenset(self._names),
@@ -129,7 +129,7 @@ class Finder:
 
     def _is_there(self, path: str) -> bool:
         """Return whether a real path is inside already."""
-        return any(_covers(root, path) for root in self._ground.visible) or any(
+        return any(covers(root, path) for root in self._ground.visible) or any(
             place in self._shown for place in ancestors(path)
         )
 
@@ -137,7 +137,7 @@ class Finder:
         fact = self._examiner.fact(entry)
         if fact.kind != "directory":
             return
-        if _covers(self._ground.workdir, fact.real):
+        if covers(self._ground.workdir, fact.real):
             # An environment that the user has activated is used as it is: no link that an agent may have made is
             # followed, so nothing else is shown because of it.
             if os.path.normpath(f"{self._environ.get('VIRTUAL_ENV', '')}/bin") == entry:
@@ -145,7 +145,7 @@ class Finder:
             else:
                 self._kept_out[entry] = _Refusal("it lies in the project, where the agent can change it")
             return
-        if any(_covers(root, fact.real) for root in self._ground.visible):
+        if any(covers(root, fact.real) for root in self._ground.visible):
             self._reach(entry)
             self._path.append(entry)
             return
@@ -184,7 +184,7 @@ class Finder:
                 return _Refusal(f"it belongs to the system ({place.path})", "")
         for path in (fact.real, spelled):
             for taken in self._ground.taken:
-                if path and (_covers(taken, path) or _covers(path, taken)):
+                if path and (covers(taken, path) or covers(path, taken)):
                     return _Refusal(f"agents can write to {taken} inside", "")
         if fact.owner not in (0, os.getuid()):
             return _Refusal("it belongs to another user")
@@ -422,7 +422,7 @@ class Finder:
                     break
             else:
                 return
-            if any(_covers(root, place) for root in self._ground.visible):
+            if any(covers(root, place) for root in self._ground.visible):
                 return
             directory = os.path.dirname(place)
             target = os.path.normpath(os.path.join(real_path(directory), os.readlink(place)))
@@ -455,7 +455,3 @@ def read_choices(home: str) -> bytes:
         f'"{name}" = "{value}"\n'.encode() for name, value in rows
         if all(char.isalnum() or char in plain for char in name + value)
     )  # fmt: skip
-
-
-def _covers(upper: str, lower: str) -> bool:
-    return upper == lower or lower.startswith(upper.rstrip("/") + "/")

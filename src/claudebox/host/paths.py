@@ -15,7 +15,6 @@ from claudebox.host.records import (
     KnownPlaces,
     PathFact,
     PinnedDirectory,
-    ancestors,
     between,
 )
 from claudebox.tables import paths as tables_paths
@@ -122,9 +121,6 @@ def find_workdir(examiner: Examiner, path: str) -> PathFact:
     return fact
 
 
-_ABSENT, _FILE, _DIRECTORY = Destination(), Destination(exists=True), Destination(exists=True, directory=True)
-
-
 def find_places(examiner: Examiner, home: str, homes: list[str], environ: dict[str, str]) -> KnownPlaces:
     """Return the directories that mounts are judged by; the account's home may be another than HOME."""
     in_homes = [f"{each}/{place}".rstrip("/") for each in homes for place in tables_paths.NOT_A_PROJECT_IN_HOME]
@@ -164,26 +160,17 @@ def present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]:
     return tuple(fact for fact in facts if fact.kind != "missing")
 
 
-def look_in(dests: Iterable[str], directories: Iterable[str]) -> dict[str, Destination]:
-    """Return what stands at those destinations that lie in one of these directories."""
-    within = {path.rstrip("/") or "/" for path in directories}
-    seen: dict[str, int] = {}
-    return {dest: destination(dest, seen) for dest in dests if not within.isdisjoint(ancestors(dest)[1:])}
-
-
-def destination(dest: str, seen: dict[str, int]) -> Destination:
+def find_destination(dest: str) -> Destination:
     """Walk to a destination without following a link: bwrap would follow it, even out of the sandbox (C01)."""
     current, mode = "", 0
     for part in dest.strip("/").split("/"):
         current = f"{current}/{part}"
-        if current not in seen:
-            seen[current] = mode_of(current)
-        mode = seen[current]
+        mode = mode_of(current)
         if not mode:
-            return _ABSENT
+            return Destination()
         if stat.S_ISLNK(mode):
             return Destination(through_link=True)
-    return _DIRECTORY if stat.S_ISDIR(mode) else _FILE
+    return Destination(exists=True, directory=stat.S_ISDIR(mode))
 
 
 def searchable(sources: Iterable[PathFact], places: KnownPlaces) -> list[str]:

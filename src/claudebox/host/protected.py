@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 def find_own_settings(state: str, workdir: str) -> tuple[tuple[ProtectedPath, ...], tuple[PinnedDirectory, ...]]:
     """Return the files in the project that settings are read from, and the directories on the way to them."""
     inside = workdir.rstrip("/") + "/"
-    guarded: dict[str, ProtectedPath] = {}
+    protected: dict[str, ProtectedPath] = {}
     for path in _places(state):
         real = real_path(path)
         if not real.startswith(inside) or not os.path.exists(real):
             continue
         reason = f"claudebox reads it as {os.path.basename(state)}/{os.path.relpath(path, state)}"
-        guarded[real] = ProtectedPath(OWN, real, reason, "none", "present", _identity(real))
-    return tuple(guarded.values()), tuple(above(guarded, workdir))
+        protected[real] = ProtectedPath(OWN, real, reason, "none", "present", _identity(real))
+    return tuple(protected.values()), tuple(above(protected, workdir))
 
 
 def _places(state: str) -> Iterator[str]:

@@ -34,6 +34,11 @@ def ancestors(path: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def covers(upper: str, lower: str) -> bool:
+    """Return whether `lower` is `upper` or lies in it, as paths without links."""
+    return upper == lower or lower.startswith(upper.rstrip("/") + "/")
+
+
 def between(path: str, top: str) -> tuple[str, ...]:
     """Return the directories above a path that lie below another one, outermost first."""
     inside = top.rstrip("/") + "/"
@@ -184,6 +189,12 @@ class System(Value):
     pager: bool = False  # the one that the user prefers is a program of the system
     ca_bundle: PathFact | None = None
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Return the trees that every sandbox shows, at their own places."""
+        roots = (("/usr", self.usr), ("/opt", self.opt), ("/nix/store", self.store))
+        return (*(root for root, is_there in roots if is_there), *(root for root, target in self.roots if not target))
+
 
 class KnownPlaces(Value):
     """Directories that a mount is judged by."""
@@ -203,8 +214,8 @@ class Project(Value):
     owned: bool = True  # by this user
     only_read: bool = False  # in this launch, whoever the user is
     barrier: Barrier = Barrier()  # in the way of root
-    guarded: tuple[ProtectedPath, ...] = ()
-    held: tuple[PinnedDirectory, ...] = ()
+    protected: tuple[ProtectedPath, ...] = ()
+    pinned: tuple[PinnedDirectory, ...] = ()
     submounts: tuple[Submount, ...] = ()  # of the host, below the project
     worktrees: PathFact | None = None  # where the client makes worktrees, if that can be writable
     leaks: tuple[SecretFile, ...] = ()  # files that hold secrets
@@ -217,7 +228,7 @@ class Mounted(Value):
     sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
     destinations: dict[str, Destination] = {}  # noqa: RUF012 - where something must be already
     repositories: tuple[Repository, ...] = ()  # writable, and at their own place
-    guarded: tuple[ProtectedPath, ...] = ()
+    protected: tuple[ProtectedPath, ...] = ()
 
 
 class Git(Value):

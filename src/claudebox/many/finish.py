@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from claudebox.git.refs import Move
     from claudebox.git.sandbox import GitSandbox, Tools
     from claudebox.git.sides import TreeChange
-    from claudebox.plan.records import OwnGit
+    from claudebox.plan.records import PrivateGit
     from claudebox.settings.layers import Settings
 
 
@@ -76,7 +76,8 @@ class _Removal:
         self._asking = not flags.on("yes")
         self._drop_hint = f"`claudebox drop {shlex.quote(copy.name)}`"
         self._unread: list[tuple[str, str]] = []  # paths in the worktree that could not be read, and why
-        self._modules: list[tuple[OwnGit, OwnGit | None, str, list[Move]]] = []  # submodules with the agent's commits
+        # Submodules with the agent's commits.
+        self._modules: list[tuple[PrivateGit, PrivateGit | None, str, list[Move]]] = []
 
     def finish(self) -> int:
         copy = self._copy
@@ -98,7 +99,7 @@ class _Removal:
             console.note(f"removed the worktree; `git merge {shlex.quote(copy.name)}` merges its branch")
         return 0
 
-    def _take_off(self, source: OwnGit, tip: str) -> None:
+    def _take_off(self, source: PrivateGit, tip: str) -> None:
         """Take the user's uncommitted changes off the branch, or say how to merge it with them."""
         done = ""
         with contextlib.suppress(GitError):
@@ -135,7 +136,7 @@ class _Removal:
             console.note(f"removed the worktree; the branch `{copy.name}` stays")
         return 0
 
-    def _examine(self) -> tuple[OwnGit, Work]:
+    def _examine(self) -> tuple[PrivateGit, Work]:
         """Import what a killed session left, then return the project's repository and the agent's work."""
         copy = self._copy
         if not os.path.isdir(copy.source):
@@ -158,7 +159,7 @@ class _Removal:
         work.submodules = [path for _, _, path, _ in self._modules]
         return source, work
 
-    def _plan(self, directory: str) -> tuple[OwnGit, dict[str, OwnGit]]:
+    def _plan(self, directory: str) -> tuple[PrivateGit, dict[str, PrivateGit]]:
         """Return the repository in a directory, and its submodules by place."""
         planned, own = plan_repository(directory, self._flags, self._environ)
         return own, worktrees.list_submodules(planned.plan.git)
@@ -195,7 +196,7 @@ class _Removal:
                 console.note(f"imported commits of the submodule {clean(path)} as {clean(names)}")
         return reasons
 
-    def _remove(self, own: OwnGit | None) -> None:
+    def _remove(self, own: PrivateGit | None) -> None:
         copy, records = self._copy, Records(self._copies.state)
         self._copies.require_idle(copy)
         os.chdir("/")
@@ -233,7 +234,7 @@ class Work:
     submodules: list[str]  # with commits that the project does not have
 
 
-def look(copy: Copy, own: OwnGit, tools: Tools, instance: Instance) -> Work:
+def look(copy: Copy, own: PrivateGit, tools: Tools, instance: Instance) -> Work:
     """Return what was done in a worktree; `own` is its repository, `instance` holds the agent's git directories."""
     layout = describe_layout(own)
     mounts = ("--ro-bind", layout.common, layout.common, "--ro-bind", copy.path, copy.path)

@@ -23,7 +23,7 @@ from claudebox.tables.paths import COPIES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.git.sandbox import Tools
-    from claudebox.plan.records import OwnGit
+    from claudebox.plan.records import PrivateGit
     from claudebox.session import Planned
     from claudebox.settings.layers import Settings
 
@@ -89,7 +89,7 @@ def enter_project(environ: dict[str, str]) -> str:
     return root
 
 
-def plan_repository(directory: str, flags: Settings, environ: dict[str, str]) -> tuple[Planned, OwnGit]:
+def plan_repository(directory: str, flags: Settings, environ: dict[str, str]) -> tuple[Planned, PrivateGit]:
     """Return the plan in a directory, and the repository there, or refuse."""
     os.chdir(directory)
     planned = _plan_project(flags, environ)
@@ -107,7 +107,7 @@ def _plan_project(flags: Settings, environ: dict[str, str], *, searching: bool =
     return session.make_plan(settings, policy, environ, searching=searching)
 
 
-def _find_repository(planned: Planned) -> OwnGit | None:
+def _find_repository(planned: Planned) -> PrivateGit | None:
     return next((row for row in planned.plan.git if row.real and not row.place), None)
 
 
@@ -164,7 +164,7 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
     return copy
 
 
-def _commit_changes(planned: Planned, own: OwnGit, tools: Tools, copy: Copy) -> tuple[str, str]:
+def _commit_changes(planned: Planned, own: PrivateGit, tools: Tools, copy: Copy) -> tuple[str, str]:
     """Offer to bring uncommitted changes along; return a commit of them and the one below, or nothing."""
     os.close(open_state(copy.scratch, COPIES))
     secret = [leak.path for leak in planned.host.project.leaks]  # a commit would keep them

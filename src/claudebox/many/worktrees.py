@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from claudebox.git.sandbox import Tools
     from claudebox.many.records import Agent, Records
-    from claudebox.plan.records import OwnGit
+    from claudebox.plan.records import PrivateGit
 
 
 LIMITS = Limits(seconds=3600.0, size=64 << 30)  # the user waits, and can interrupt
@@ -283,7 +283,7 @@ def _mount_large_files(common: str) -> tuple[str, ...]:
     return ("--ro-bind", store, _LFS_STORE) if os.path.isdir(store) and real_path(store) == store else ()
 
 
-def open_git(own: OwnGit, tools: Tools, copy: Copy) -> GitSandbox:
+def open_git(own: PrivateGit, tools: Tools, copy: Copy) -> GitSandbox:
     """Return a git that can write to the repository and to the worktree."""
     mounts = (*host_mounts(describe_layout(own)), "--bind", copy.path, copy.path, *_mount_large_files(own.real))
     names = {"GIT_COMMITTER_EMAIL": "session@claudebox", "GIT_COMMITTER_NAME": "claudebox"}
@@ -291,7 +291,7 @@ def open_git(own: OwnGit, tools: Tools, copy: Copy) -> GitSandbox:
 
 
 def open_plain(
-    own: OwnGit, tools: Tools, copy: Copy, mounts: tuple[str, ...], environ: dict[str, str], config: str = ""
+    own: PrivateGit, tools: Tools, copy: Copy, mounts: tuple[str, ...], environ: dict[str, str], config: str = ""
 ) -> GitSandbox:
     """Return a git with these mounts and borrowed objects, that runs nothing which a repository's `config` names."""
     stores = (word for store, _ in own.stores[1:] for word in ("--ro-bind", store, store))
@@ -299,7 +299,7 @@ def open_plain(
     return GitSandbox(tools, (*mounts, *stores), environ, copy.scratch, LIMITS, files)
 
 
-def make_worktree(own: OwnGit, tools: Tools, copy: Copy, start: str) -> str:
+def make_worktree(own: PrivateGit, tools: Tools, copy: Copy, start: str) -> str:
     """Make the worktree on a new branch from `start` (default: HEAD), and return the commit."""
     try:
         with open_git(own, tools, copy) as box:
@@ -315,7 +315,7 @@ def make_worktree(own: OwnGit, tools: Tools, copy: Copy, start: str) -> str:
         raise ClaudeboxError(f"the worktree could not be made: {clean(str(error))}") from None
 
 
-def _add(box: GitSandbox, own: OwnGit, copy: Copy, start: str) -> str:
+def _add(box: GitSandbox, own: PrivateGit, copy: Copy, start: str) -> str:
     """Make the branch and an empty worktree; return the commit."""
     if box.ask("rev-parse", "-q", "--verify", copy.ref) is not None:
         raise ClaudeboxError(
@@ -339,7 +339,7 @@ def _add(box: GitSandbox, own: OwnGit, copy: Copy, start: str) -> str:
     return commit
 
 
-def restore_worktree(own: OwnGit, tools: Tools, copy: Copy) -> bool:
+def restore_worktree(own: PrivateGit, tools: Tools, copy: Copy) -> bool:
     """Make a deleted worktree again; return whether its branch still exists."""
     try:
         forget(own, copy)
@@ -359,7 +359,7 @@ def _check_out(box: GitSandbox, git_dir: str, path: str) -> None:
     box.git("--git-dir", git_dir, "--work-tree", path, "read-tree", "--reset", "-u", "HEAD")
 
 
-def find_git_dir(own: OwnGit, copy: Copy) -> str:
+def find_git_dir(own: PrivateGit, copy: Copy) -> str:
     """Return the worktree's part of the repository, or an empty string."""
     for name in list_names(f"{own.real}/worktrees"):
         git_dir = f"{own.real}/worktrees/{name}"
@@ -368,7 +368,7 @@ def find_git_dir(own: OwnGit, copy: Copy) -> str:
     return ""
 
 
-def forget(own: OwnGit, copy: Copy) -> None:
+def forget(own: PrivateGit, copy: Copy) -> None:
     """Remove the worktree's part of the repository; branch and files stay."""
     if git_dir := find_git_dir(own, copy):
         trees.remove(*os.path.split(git_dir))
@@ -376,7 +376,7 @@ def forget(own: OwnGit, copy: Copy) -> None:
             os.rmdir(f"{own.real}/worktrees")
 
 
-def delete_branch(own: OwnGit, tools: Tools, copy: Copy, tip: str) -> bool:
+def delete_branch(own: PrivateGit, tools: Tools, copy: Copy, tip: str) -> bool:
     """Delete the branch if it is still at `tip` and nobody has it checked out; return whether it was deleted."""
     layout = describe_layout(own)
     with host_side(tools, copy.scratch, layout, LIMITS, f"agent {copy.name}") as real:
@@ -386,7 +386,7 @@ def delete_branch(own: OwnGit, tools: Tools, copy: Copy, tip: str) -> bool:
         return real.box.ask("update-ref", "-d", copy.ref, tip) is not None
 
 
-def is_untouched(own: OwnGit, tools: Tools, copy: Copy) -> bool:
+def is_untouched(own: PrivateGit, tools: Tools, copy: Copy) -> bool:
     """Return whether nothing has changed since the worktree was made."""
     git_dir = find_git_dir(own, copy)
     try:
@@ -414,7 +414,7 @@ git read-tree -i -m --aggressive "$1" "$2" "$3" && git merge-index -q git-merge-
 class Uncommitted:
     """What the user has changed in the project and not committed."""
 
-    def __init__(self, own: OwnGit, tools: Tools, copy: Copy, secret: Iterable[str]) -> None:
+    def __init__(self, own: PrivateGit, tools: Tools, copy: Copy, secret: Iterable[str]) -> None:
         """Look, in a sandbox; files that are `secret` and what goes through filters stay where they are."""
         self._own, self._copy = own, copy
         layout, tree = describe_layout(own), own.worktree
@@ -467,7 +467,7 @@ class Uncommitted:
         return self._box.git("-C", self._own.worktree, *words, data=data)
 
 
-def take_off(own: OwnGit, tools: Tools, copy: Copy, tip: str) -> str:
+def take_off(own: PrivateGit, tools: Tools, copy: Copy, tip: str) -> str:
     """Take the user's changes off the branch; return its new tip, "" if it stays as it is.
 
     The agent's commits are made again on the commit below. That fails where they changed the same lines.
@@ -498,14 +498,14 @@ def take_off(own: OwnGit, tools: Tools, copy: Copy, tip: str) -> str:
         return now
 
 
-def list_submodules(rows: Sequence[OwnGit]) -> dict[str, OwnGit]:
+def list_submodules(rows: Sequence[PrivateGit]) -> dict[str, PrivateGit]:
     """Return the submodules of the current checkout by their place in its git directory, outer ones first."""
     git_dir = next((row.git_dir for row in rows if row.real and not row.place), "")
     below = ((os.path.relpath(row.real, git_dir), row) for row in rows if row.place and row.real)
     return {place: row for place, row in below if place.startswith("modules/")}
 
 
-def fill_submodules(copy: Copy, own: OwnGit, rows: dict[str, OwnGit], tools: Tools) -> Iterator[str]:
+def fill_submodules(copy: Copy, own: PrivateGit, rows: dict[str, PrivateGit], tools: Tools) -> Iterator[str]:
     """Check out each submodule that the project has, at the commit of the branch; yield what failed."""
     git_dir = find_git_dir(own, copy)
     made = {"": (copy.path, git_dir)}  # place: checkout and git directory
@@ -533,7 +533,7 @@ def fill_submodules(copy: Copy, own: OwnGit, rows: dict[str, OwnGit], tools: Too
             yield f"the submodule `{name}` is empty in the worktree: {shorten(str(error), 200)}"
 
 
-def _read_links(own: OwnGit, copy: Copy, outer: str, tools: Tools) -> dict[str, str]:
+def _read_links(own: PrivateGit, copy: Copy, outer: str, tools: Tools) -> dict[str, str]:
     """Return path and commit of each submodule in a checkout."""
     with open_plain(own, tools, copy, ("--ro-bind", own.real, own.real), {"GIT_DIR": outer}) as box:
         raw = box.git("ls-files", "-s", "-z")
@@ -546,7 +546,7 @@ def _read_links(own: OwnGit, copy: Copy, outer: str, tools: Tools) -> dict[str, 
     return found
 
 
-def _fill(copy: Copy, row: OwnGit, tools: Tools, places: tuple[str, str, str], commit: str) -> None:
+def _fill(copy: Copy, row: PrivateGit, tools: Tools, places: tuple[str, str, str], commit: str) -> None:
     checkout, inner, git_dir = places
     _make_directory(row, inner, commit, os.path.relpath(checkout, inner))
     os.makedirs(checkout, exist_ok=True)
@@ -559,7 +559,7 @@ def _fill(copy: Copy, row: OwnGit, tools: Tools, places: tuple[str, str, str], c
         box.git("read-tree", "--reset", "-u", "HEAD")
 
 
-def _make_directory(row: OwnGit, inner: str, commit: str, worktree: str) -> None:
+def _make_directory(row: PrivateGit, inner: str, commit: str, worktree: str) -> None:
     """Make the git directory of a submodule with copied refs and hard-linked objects, which survive a `git gc`."""
     for part in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
         os.makedirs(f"{inner}/{part}")
@@ -586,7 +586,7 @@ def _make_directory(row: OwnGit, inner: str, commit: str, worktree: str) -> None
 
 
 def find_submodule_work(
-    copy: Copy, rows: dict[str, OwnGit], sources: dict[str, OwnGit], tools: Tools
+    copy: Copy, rows: dict[str, PrivateGit], sources: dict[str, PrivateGit], tools: Tools
 ) -> Iterator[tuple[str, str, list[Move]]]:
     """Yield place and path of each submodule with commits that the project lacks, and the refs to import them as."""
     for place, row in rows.items():
@@ -619,7 +619,7 @@ def find_unreachable(real: Side, tips: set[str]) -> list[str]:
     return sorted(tip for tip, kind in kinds.items() if kind != "commit" or tip in new)
 
 
-def bring_submodule(copy: Copy, row: OwnGit, source: OwnGit, moves: list[Move], tools: Tools) -> str:
+def bring_submodule(copy: Copy, row: PrivateGit, source: PrivateGit, moves: list[Move], tools: Tools) -> str:
     """Import commits of a submodule into the project's; return why they were refused, or an empty string."""
     with (
         _agent_side(copy, row, tools) as side,
@@ -633,7 +633,7 @@ def bring_submodule(copy: Copy, row: OwnGit, source: OwnGit, moves: list[Move], 
     return next((clean(reason) for reason in answers.values() if reason), "")
 
 
-def _agent_side(copy: Copy, row: OwnGit, tools: Tools) -> Side:
+def _agent_side(copy: Copy, row: PrivateGit, tools: Tools) -> Side:
     """Open a submodule of the worktree read-only; its content was imported as checked data."""
     box = open_plain(row, tools, copy, ("--ro-bind", row.real, row.real), {"GIT_DIR": row.real})
     return Side(box, describe_layout(row), row.real)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from claudebox.base.console import clean, list_some
 from claudebox.base.errors import ClaudeboxError
 from claudebox.network.records import AllowedDomain, Barred, Link, OpenedAddress, ProxyConfig, Ranges, Served
-from claudebox.plan.records import ENTRANCE, Fetched, Variable
+from claudebox.plan.records import ENTRANCE, Deferred, Variable
 from claudebox.tables import environment as tables_environment
 
 TYPE_CHECKING = False
@@ -179,7 +179,7 @@ def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
                 yield Variable(name, environ[name], "host", "the proxy of this machine")
             elif name in hidden and proxy is not None:
                 reason = "the proxy of this machine; its password stays outside"
-                yield Variable(name, "the entrance of the broker", "claudebox", reason, fetched=Fetched(ENTRANCE))
+                yield Variable(name, "the entrance of the broker", "claudebox", reason, deferred=Deferred(ENTRANCE))
 
 
 def _lead_to(port: int, bypass: tuple[str, ...], reason: str) -> Iterator[Variable]:

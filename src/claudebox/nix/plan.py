@@ -8,7 +8,7 @@ from claudebox import build_paths
 from claudebox.base.errors import ClaudeboxError
 from claudebox.nix.records import number
 from claudebox.plan import storage as plan_storage
-from claudebox.plan.records import Extras, Mount, NixAccess, NixRelay, Variable
+from claudebox.plan.records import Additions, Mount, NixAccess, NixRelay, Variable
 from claudebox.settings import parsers
 from claudebox.tables import environment as tables_environment
 
@@ -35,7 +35,7 @@ printf '%s\\n' "$first"
 _CACHE = "nix-cache"  # of the instance: the host trusts what is in its own cache
 
 
-def provide(policy: Policy, host: Host, nix: Nix) -> Extras:
+def provide(policy: Policy, host: Host, nix: Nix) -> Additions:
     decision = decide_access(policy, nix)
     relay = _relay(host, nix) if decision.kind == "relay" else None
     shell = _plan_shell(policy, nix, decision) if policy.devshell else None
@@ -44,7 +44,7 @@ def provide(policy: Policy, host: Host, nix: Nix) -> Extras:
     if fetched and not nix.program:
         raise ClaudeboxError(f"`{policy.packages[0].origin}`: packages need the program `nix`, which was not found")
     names = ", ".join(request.name for request in policy.packages)
-    return Extras(
+    return Additions(
         mounts=(*_mounts(policy, host, nix, decision), *((shell,) if shell else ())),
         variables=tuple(_variables(policy, nix, decision)),
         kept=(_CACHE,) if decision.kind != "off" and _own_cache(policy, host) else (),

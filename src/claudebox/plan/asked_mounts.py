@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.records import Value
-from claudebox.host.records import ancestors
+from claudebox.host.records import ancestors, covers
+from claudebox.plan import mount_checks
 from claudebox.plan.mount_checks import RESERVED, is_visible
 from claudebox.plan.records import Mount
 
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.host.records import Destination, Host, Identity, PathFact
+    from claudebox.host.records import Destination, Host, PathFact
     from claudebox.plan.records import Kind
     from claudebox.settings.records import MountRequest, Policy
 
@@ -23,10 +23,8 @@ _HINT_PROJECT = "no project can ask for that; if you want it, say it yourself wi
 
 def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     """Return the rows that a user asked for, each checked."""
-    ground = _survey(policy, host)
     for request in policy.mounts:
         fact = host.mounted.sources[request.source]
-        lineage = fact.lineage
         if fact.kind not in ("directory", "file"):
             _check_kind(request, fact)
         if request.programs:
@@ -37,12 +35,12 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
             if is_visible(fact, host):
                 continue
         if request.untrusted or not policy.unsafe_mounts:  # a project never profits from what the user permits
-            _check_source(request, fact, ground)
+            _check_source(request, fact, host)
             if request.writable:
                 _check_repositories(request, host.mounted.destinations[request.dest])
-        _check_dest(request, fact, ground, host)
+        _check_dest(request, fact, policy, host)
         kind: Kind = "bind" if request.writable else "ro-bind"
-        yield Mount(request.dest, kind, f"asked for with {request.origin}", fact.real, "asked", lineage[0])
+        yield Mount(request.dest, kind, f"asked for with {request.origin}", fact.real, "asked", fact.identity)
 
 
 def _name(request: MountRequest) -> str:
@@ -74,77 +72,37 @@ def _check_repositories(request: MountRequest, found: Destination) -> None:
         )
 
 
-class _Ground(Value):
-    """What mounts are measured against."""
-
-    hidden: dict[Identity, str]  # what may not be shown
-    over_hidden: dict[Identity, str]  # and what contains it
-    system: dict[Identity, str]  # nothing beneath may be shown
-    excepted: frozenset[Identity]  # but beneath these it may
-    reserved: frozenset[str]
-    over_reserved: frozenset[str]  # a mount there would cover something reserved
-    over_own: dict[str, str]  # a mount there would cover this part of the sandbox
-    etc: frozenset[str]  # parts of the host's, which are read-only: nothing can be created in them
-    mounts: dict[str, MountRequest]  # by destination
-
-
-def _survey(policy: Policy, host: Host) -> _Ground:
-    hidden = [(row.fact.lineage, f"`{row.fact.path}` ({row.why})") for row in reversed(host.places.hidden)]
-    over_hidden = dict.fromkeys(host.places.home.lineage, "your home")
-    for lineage, what in hidden:
-        over_hidden.update(dict.fromkeys(lineage, what))
-    reserved = {*RESERVED, *(f"{host.home}/{path}" for path, _ in policy.agent.state)}
-    if host.git.repository and host.git.repository.common_dir:
-        reserved.add(host.git.repository.common_dir)
-    own = (("/tmp", "/tmp"), ("/etc", "/etc"), (host.workdir.real, "project"), (host.home, "home"))
-    first = {lineage[0]: what for lineage, what in hidden if lineage}
-    system = {row.lineage[0]: f"`{row.path}`" for row in host.places.not_beneath if row.lineage and row.path != "/etc"}
-    return _Ground(
-        hidden=first,
-        over_hidden=over_hidden,
-        system=system,
-        excepted=frozenset(row.lineage[0] for row in host.places.beneath_after_all if row.lineage),
-        reserved=frozenset(reserved),
-        over_reserved=frozenset(path for place in reserved for path in ancestors(place)),
-        over_own={path: what for place, what in own for path in ancestors(place)},
-        etc=frozenset(path for path, _, _ in host.system.etc),
-        mounts={request.dest: request for request in policy.mounts},
-    )
-
-
-def _check_source(request: MountRequest, fact: PathFact, ground: _Ground) -> None:
-    lineage = fact.lineage
-    exposed = ground.over_hidden.get(lineage[0]) or _first(lineage, ground.hidden)
-    if not exposed and ground.excepted.isdisjoint(lineage):
-        exposed = _first(lineage, ground.system)
+def _check_source(request: MountRequest, fact: PathFact, host: Host) -> None:
+    hidden, system = mount_checks.hidden_by(fact, host), mount_checks.system_above(fact, host)
     if fact.kind == "socket":
         problem = "is a socket: whoever answers it is outside of the sandbox"
-    elif exposed:
-        problem = f"would expose {exposed}"
+    elif fact.identity in host.places.home.lineage:
+        problem = "would expose your home"
+    elif hidden is not None:
+        problem = f"would expose `{hidden.fact.path}` ({hidden.why})"
+    elif system and system != "/etc":
+        problem = f"would expose `{system}`"
     else:
         return
     raise ClaudeboxError(f"{_name(request)} {problem}", hint=_HINT_PROJECT if request.untrusted else _HINT)
 
 
-def _first(lineage: tuple[Identity, ...], table: dict[Identity, str]) -> str | None:
-    for identity in lineage:
-        if identity in table:
-            return table[identity]
-    return None
-
-
-def _check_dest(request: MountRequest, fact: PathFact, ground: _Ground, host: Host) -> None:
+def _check_dest(request: MountRequest, fact: PathFact, policy: Policy, host: Host) -> None:
     dest, above = request.dest, ancestors(request.dest)[1:]
     name = f"`{request.origin}`: the destination `{dest}`"
-    if dest in ground.over_reserved or not ground.reserved.isdisjoint(above):
+    reserved = [*RESERVED, *(f"{host.home}/{path}" for path, _ in policy.agent.state)]
+    if host.git.repository and host.git.repository.common_dir:
+        reserved.append(host.git.repository.common_dir)
+    if any(covers(dest, place) or place in above for place in reserved):
         raise ClaudeboxError(f"{name} is claudebox's own", hint="choose another with `SRC:DEST`")
-    if dest in ground.over_own:
-        what = ground.over_own[dest]
-        raise ClaudeboxError(f"{name} would cover the {what} of the sandbox", hint="choose another with `SRC:DEST`")
-    around = [ground.mounts[path] for path in above if path in ground.mounts]
+    own = (("/tmp", "/tmp"), ("/etc", "/etc"), (host.workdir.real, "project"), (host.home, "home"))
+    for place, what in own:
+        if covers(dest, place):
+            raise ClaudeboxError(f"{name} would cover the {what} of the sandbox", hint="choose another with `SRC:DEST`")
+    around = sorted((other for other in policy.mounts if other.dest in above), key=lambda other: -len(other.dest))
     moved = next((other.dest for other in around if other.dest != other.source), "")
     shown = ["the project"] if host.workdir.real in above else ["/opt"] if host.system.opt and "/opt" in above else []
-    shown += [f"`{path}`" for path in above if path in ground.etc and not shown][:1]
+    shown += [f"`{path}`" for path, _, _ in host.system.etc if path in above and not shown][:1]
     for other in around:
         if other.dest == moved:  # what stands there on the host is under another name
             break

@@ -156,8 +156,7 @@ def decided(plan: Plan) -> tuple[str, ...]:
     found += [f"login: {row.reason}" for row in _logins(plan)]
     found += [f"Nix {plan.nix.kind}"] if plan.nix is not None else []
     if policy.program == "client" and policy.agent != Policy.agent:
-        agent = policy.agent
-        found.append(f"agent {' '.join((agent.name, *(() if agent.is_known else agent.always)))}")
+        found.append(f"agent {policy.agent.name}")
     for name in policy._fields:
         value = getattr(policy, name)
         if name not in _SHOWN and value != _USUAL.get(name, getattr(Policy, name, None)):
@@ -174,7 +173,7 @@ def decided(plan: Plan) -> tuple[str, ...]:
 def _variable(row: Variable) -> str:
     if not row.secret:
         return f"variable {row.name}"
-    return f"{'placeholder' if row.fetched else 'secret'} {row.name}"
+    return f"{'placeholder' if row.deferred else 'secret'} {row.name}"
 
 
 def _spell(value: object) -> str:
@@ -244,7 +243,7 @@ def _secrets(plan: Plan) -> str:
 def _entering(plan: Plan) -> Iterator[str]:
     """Yield what enters that looks like a secret, and by whose word."""
     for row in plan.variables:
-        if row.secret and row.fetched is None:
+        if row.secret and row.deferred is None:
             note = f", {row.note}" if row.note else ""
             yield clean(f"{row.name} ({'from the host' if row.origin == 'host' else row.origin}{note})")
     if _has_git_token(plan):
@@ -261,7 +260,7 @@ def _logins(plan: Plan) -> list[Mount]:
 
 
 def _has_git_token(plan: Plan) -> bool:
-    return any(row.fetched is not None and row.fetched.key == GIT_TOKEN for row in plan.mounts)
+    return any(row.deferred is not None and row.deferred.key == GIT_TOKEN for row in plan.mounts)
 
 
 def _outside(plan: Plan) -> Iterator[str]:
@@ -270,7 +269,7 @@ def _outside(plan: Plan) -> Iterator[str]:
 
         yield from broker_plan.described(plan)
     for row in plan.variables:
-        if row.secret and row.fetched is not None:
+        if row.secret and row.deferred is not None:
             yield f"{row.name} is {row.note}"
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
-from claudebox.plan.records import Fetched, Mount
+from claudebox.host.records import covers
+from claudebox.plan.records import Deferred, Mount
 from claudebox.tables.environment import GATE
 
 TYPE_CHECKING = False
@@ -44,7 +45,7 @@ class Pipe(Value):
 
 
 # Bytes are the content of a descriptor; a mount is one on the very thing that it shows.
-Word = str | bytes | Mount | Socket | Pipe | Fetched
+Word = str | bytes | Mount | Socket | Pipe | Deferred
 
 
 class Placed(Value):
@@ -69,7 +70,7 @@ def options(plan: Plan, *, by_name: bool = False) -> Iterator[tuple[Word, ...]]:
         yield ("--new-session",)
     yield "--seccomp", plan.seccomp
     for variable in plan.variables:
-        yield "--setenv", variable.name, variable.fetched or variable.value
+        yield "--setenv", variable.name, variable.deferred or variable.value
     rows = [] if by_name else place(plan)
     placed = {row.mount.dest: row for row in rows}
     for mount in plan.mounts:
@@ -99,7 +100,7 @@ def place(plan: Plan) -> list[Placed]:
         within = mount.dest.startswith(around)
         if not within and mount.kind in ("bind", "ro-bind") and mount.role != "scratch":  # which no other session has
             around, root = f"{mount.dest.rstrip('/')}/", mount
-            if mount.role == "git" and _is_within(mount.source, plan.directory):
+            if mount.role == "git" and covers(plan.directory, mount.source):
                 root = None
                 found.append(Placed(mount, None))
         elif within and mount.kind in _PLACED:
@@ -121,7 +122,7 @@ def _find_sources(rows: list[Placed], plan: Plan) -> list[Placed]:
             source = EMPTY
         elif mount.kind != "mask" and not _shows_itself(mount, row.root):
             around = (row.root.source,) if row.root else ()  # what is in it may be made while bwrap is at work
-            base = next((base for base in (*bases, *around) if _is_within(mount.source, base)), mount.source)
+            base = next((base for base in (*bases, *around) if covers(base, mount.source)), mount.source)
             if base not in bases:
                 bases.append(base)
             source = f"{bases.index(base)}{mount.source[len(base) :]}"
@@ -133,11 +134,7 @@ def _shows_itself(mount: Mount, root: Mount | None) -> bool:
     """Return whether a mount shows what its bind shows there; what is read-only there cannot become writable."""
     if root is None or (root.kind, mount.kind) == ("ro-bind", "bind"):
         return False
-    return mount.dest[len(root.dest) :] == mount.source[len(root.source) :] and _is_within(mount.source, root.source)
-
-
-def _is_within(path: str, directory: str) -> bool:
-    return bool(directory) and f"{path}/".startswith(f"{directory.rstrip('/')}/")
+    return mount.dest[len(root.dest) :] == mount.source[len(root.source) :] and covers(root.source, mount.source)
 
 
 def _stage(rows: list[Placed]) -> Iterator[tuple[Word, ...]]:
@@ -186,7 +183,7 @@ def _mount(mount: Mount, plan: Plan) -> tuple[tuple[Word, ...], ...]:
         case "empty":  # over a directory, and nothing can be put into it
             return ("--perms", "0555"), ("--tmpfs", dest), ("--remount-ro", dest)
         case "file":
-            return _permissions(mount), ("--file", mount.fetched or mount.content, dest)
+            return _permissions(mount), ("--file", mount.deferred or mount.content, dest)
 
 
 def is_handed_over(mount: Mount, plan: Plan) -> bool:

@@ -18,7 +18,7 @@ from claudebox.plan import environment as plan_environment
 from claudebox.plan import mounts as plan_mounts
 from claudebox.plan import protected as plan_protected
 from claudebox.plan import storage as plan_storage
-from claudebox.plan.records import Extras, Mount, Plan, join_extras
+from claudebox.plan.records import Additions, Mount, Plan, join_additions
 from claudebox.settings.records import named
 
 TYPE_CHECKING = False
@@ -52,7 +52,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     # Decided here and nowhere else; the plan carries it.
     held = find_credential(service, host.environ, host.agent.login) if policy.brokered else ""
     broker, brokered = _broker(policy, host, held)
-    extra = join_extras((brokered, _tools(policy, host)))
+    extra = join_additions((brokered, _tools(policy, host)))
     made = tuple(agent_plan.plan_variables(policy, host, held))
     variables = plan_environment.plan_variables(policy, host, (*made, *extra.variables))
     outside = plan_environment.path_outside(host, variables)
@@ -60,14 +60,14 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     variables += tuple(plan_absent.plan_variables(absent, host))
     extra = extra.replace(mounts=(*extra.mounts, *plan_absent.plan_mounts(absent)))
     rows = _rows(policy, host, held, extra)
-    own_git = git_plan.plan_own(policy, host)
+    own_git = git_plan.plan_private(policy, host)
     checkouts = (f"{git_plan.CHECKOUTS}/{row.name}" for row in host.git.empty_submodules)
     kept = (
         *(place for _, place in policy.agent.state),
         *plan_storage.kept(policy, host),
         *extra.kept,
         *(f"git/{own.name}/own" for own in own_git),
-        *(f"hooks/{os.path.basename(hooks.own)}" for own in own_git for hooks in own.hooks),
+        *(f"hooks/{os.path.basename(hooks.copy)}" for own in own_git for hooks in own.hooks),
         *checkouts,
     )
     group, limited = _limits(policy, host)
@@ -119,7 +119,6 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         caches=plan_storage.find_caches(policy, host),
         scratch=plan_storage.find_scratch(policy, host),
         group=group,
-        undo=policy.undo and policy.undo.replace(directory=f"{host.instance.directory}/undo"),
     )
 
 
@@ -135,13 +134,13 @@ def _limits(policy: Policy, host: Host) -> tuple[GroupLimits | None, tuple[str, 
     return plan_limits.plan_group(policy.limits, host), (f"limits: {plan_limits.spell_limits(policy.limits)}",)
 
 
-def _tools(policy: Policy, host: Host) -> Extras:
+def _tools(policy: Policy, host: Host) -> Additions:
     asked = (
-        policy.toolchains, policy.packages, policy.credential, policy.kept_names, policy.devshell, host.nix,
+        policy.toolchains, policy.packages, policy.credential, policy.devshell, host.nix,
         host.tools.program_directories, host.tools.devices, host.tools.browsers,
     )  # fmt: skip
     if not any(asked) and policy.nix in ("auto", "off"):
-        return Extras()
+        return Additions()
     from claudebox.plan import tools
 
     return tools.plan_tools(policy, host)
@@ -160,12 +159,12 @@ def _link(policy: Policy, host: Host, broker: Broker | None) -> Link | None:
     return (link or Link()).replace(served=(*(link.served if link else ()), *served)) if served else link
 
 
-def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Extras]:
+def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Additions]:
     cloud = any(name in host.environ for name, *_ in policy.agent.upstream.clouds)
     keys = host.secrets.models or any(host.environ.get(name) for row in policy.agent.upstreams for name in row.keys)
     proxied = network_plan.has_proxy(host.environ)
     if not any((held, keys, cloud, policy.tier.listed, host.secrets.held, any(policy.budget), proxied)):
-        return None, Extras()
+        return None, Additions()
     from claudebox.broker import plan as broker_plan
 
     return broker_plan.plan(policy, host, held), broker_plan.provide(policy, host, held)
@@ -179,7 +178,7 @@ def _asked_mounts(policy: Policy, host: Host) -> tuple[Mount, ...]:
     return tuple(asked_mounts.plan_mounts(policy, host))
 
 
-def _rows(policy: Policy, host: Host, held: str, extra: Extras) -> tuple[Mount, ...]:
+def _rows(policy: Policy, host: Host, held: str, extra: Additions) -> tuple[Mount, ...]:
     texts: dict[str, Kind] = {sandbox_md.PATH: "file", **agent_plan.instructions(policy, host)}
     own: tuple[Mount, ...] = (
         *plan_mounts.plan_mounts(policy, host),
@@ -191,22 +190,15 @@ def _rows(policy: Policy, host: Host, held: str, extra: Extras) -> tuple[Mount, 
         *extra.mounts,
         *(Mount(path, kind, "tells the agent where it is", mode=0o644) for path, kind in texts.items()),
     )
-    if host.sockets.paths:
-        own = arrange(own)
-        own += tuple(masking.mask_sockets(policy, host, own))
+    own += tuple(masking.mask_sockets(policy, host, arrange(own)))
     asked = _asked_mounts(policy, host)
     if asked:
         _check_taken(own, asked, host)
     rows = arrange((*own, *asked))
-    rows = arrange((*rows, *masking.mask_sockets(policy, host, rows))) if host.sockets.paths else rows
-    if host.project.linked:
-        rows = arrange((*rows, *plan_mounts.plan_spelling(host, rows)))
-    if host.tools.programs is not None and host.tools.programs.links:
-        rows = arrange((*rows, *plan_mounts.plan_links(host, rows)))
+    rows = arrange((*rows, *masking.mask_sockets(policy, host, rows), *plan_mounts.plan_spelling(host, rows)))
+    rows = arrange((*rows, *plan_mounts.plan_links(host, rows)))
     text = sandbox_md.describe(policy, tuple(row for row in rows if row.dest not in texts), extra.advice)
-    instructions = b"\n".join(
-        part for part in (*host.agent.memory_files[:1], text, *host.agent.memory_files[1:]) if part
-    )
+    instructions = b"\n".join(filter(None, (*host.agent.memory_files[:1], text, *host.agent.memory_files[1:])))
     contents = dict(zip(texts, (text, instructions), strict=False))
     return tuple(row.replace(content=contents[row.dest]) if row.dest in contents else row for row in rows)
 
@@ -245,14 +237,14 @@ def arrange(rows: Iterable[Mount]) -> tuple[Mount, ...]:
     table |= {dest: _choose(candidates) for dest, candidates in disputed.items()}
     hidden = tuple(f"{dest}/" for dest, row in table.items() if row.kind == "empty")  # nothing can be mounted in these
     shown = (dest for dest in table if not dest.startswith(hidden)) if hidden else table
-    return tuple(table[dest] for dest in sorted(shown, key=_parts))
+    return tuple(table[dest] for dest in sorted(shown, key=lambda dest: dest.split("/")))
 
 
 def _choose(rows: list[Mount]) -> Mount:
     """Return the strongest of the rows that want to be at one place."""
-    first, *others = sorted(rows, key=lambda row: (_rank(row), bool(row.pinned)), reverse=True)
+    first, *others = sorted(rows, key=lambda row: (_RANK.get(row.kind, 0), bool(row.pinned)), reverse=True)
     for other in others:
-        if _rank(other) == _rank(first) and other != first and not _shows_the_same(other, first):
+        if _RANK.get(other.kind) == _RANK.get(first.kind) and other != first and not _shows_the_same(other, first):
             raise ClaudeboxError(
                 f"two mounts want to be at `{first.dest}`: {first.reason} and {other.reason}",
                 hint="give one of them another destination with `SRC:DEST`",
@@ -263,14 +255,6 @@ def _choose(rows: list[Mount]) -> Mount:
 def _shows_the_same(one: Mount, other: Mount) -> bool:
     """Return whether both show the same directory or file, read-only: an agent among the programs of the PATH."""
     return (one.kind, one.source) == (other.kind, other.source) == ("ro-bind", other.source)
-
-
-def _rank(row: Mount) -> int:
-    return _RANK.get(row.kind, 0)
-
-
-def _parts(path: str) -> list[str]:
-    return path.split("/")
 
 
 def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
@@ -352,6 +336,6 @@ def _command(policy: Policy, host: Host, arguments: tuple[str, ...]) -> tuple[st
         return policy.words
     if policy.program == "shell":
         return ("/bin/bash" if host.system.bash else "/bin/sh", *policy.words)
-    if host.agent.client is None and policy.agent.is_known:
+    if host.agent.client is None:
         raise host.agent.client_problem or ClaudeboxError(f"`{policy.agent.name}` was not found")
     return agent_plan.command(policy, host, arguments)

@@ -7,7 +7,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.host.records import KeptOut
 from claudebox.network import plan as network_plan
 from claudebox.plan import storage as plan_storage
-from claudebox.plan.records import Fetched, Variable, placeholder_key
+from claudebox.plan.records import Deferred, Variable, placeholder_key
 from claudebox.tables import environment as tables_environment
 from claudebox.tables import secrets as tables_secrets
 
@@ -112,8 +112,8 @@ def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
         limits = f", for {', '.join(secret.permit)}" if secret.permit else ""
         note = f"a placeholder: the value goes to {', '.join(secret.places)} alone{limits}"
         reason = f"the value comes from {secret.source} and stays outside"
-        placeholder = Fetched(placeholder_key(secret.env))
-        yield Variable(secret.env, "", secret.origin, reason, secret=True, note=note, fetched=placeholder)
+        placeholder = Deferred(placeholder_key(secret.env))
+        yield Variable(secret.env, "", secret.origin, reason, secret=True, note=note, deferred=placeholder)
     if host.secrets.held:
         yield from _lead_to_authorities(_ALL_AUTHORITIES, host, "certificate authorities, with that of this session")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from claudebox.base.console import clean, paint, shorten
 from claudebox.network import plan as network_plan
 from claudebox.plan import audit, bwrap
-from claudebox.plan.records import Fetched, Mount
+from claudebox.plan.records import Deferred, Mount
 from claudebox.tables.environment import GATE
 
 TYPE_CHECKING = False
@@ -45,7 +45,7 @@ def render(plan: Plan, settings: Settings) -> Iterable[str]:
 
 def shown(row: Variable) -> str:
     """Return a value as it may be printed: of a secret only its length (B13)."""
-    if row.fetched is not None and row.secret:
+    if row.deferred is not None and row.secret:
         return "<made at the start, not shown>"
     if not row.printed:
         return f"<{len(row.value)} characters, not shown>"
@@ -58,7 +58,7 @@ def dry_run(plan: Plan) -> Iterator[str]:
     Contents come from here-documents of the shell. The gate is left out, since nobody would answer it.
     """
     plan = plan.replace(
-        variables=tuple(row.replace(fetched=None) for row in plan.variables),
+        variables=tuple(row.replace(deferred=None) for row in plan.variables),
         mounts=tuple(row for row in plan.mounts if row.dest != GATE),
     )
     secret = {row.name for row in plan.variables if not row.printed}
@@ -96,9 +96,9 @@ def dry_run(plan: Plan) -> Iterator[str]:
         yield "(exit $status)"
 
 
-def _content(word: bytes | bwrap.Pipe | Fetched) -> bytes:
+def _content(word: bytes | bwrap.Pipe | Deferred) -> bytes:
     """Return the content that a word stands for, as far as it is known before a launch."""
-    if isinstance(word, Fetched):
+    if isinstance(word, Deferred):
         return b"***"
     return b"" if isinstance(word, bwrap.Pipe) else word  # a broker writes it
 

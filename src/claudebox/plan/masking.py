@@ -63,6 +63,8 @@ def _place(leak: SecretFile, workdir: str) -> str:
 
 def mask_sockets(policy: Policy, host: Host, rows: Iterable[Mount]) -> Iterable[Mount]:
     """Return a mask wherever one of the rows shows a socket of the host, and no other lies over that."""
+    if not host.sockets.paths:
+        return
     table = {row.dest: row for row in rows}
     permitted = {request.dest for request in policy.mounts if policy.unsafe_mounts and not request.untrusted}
     binds = [row for row in table.values() if row.kind in ("bind", "ro-bind") and row.dest not in permitted]

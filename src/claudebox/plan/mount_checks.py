@@ -6,6 +6,7 @@ A path exposes a hidden place if it lies in it, is it, or lies above it.
 from __future__ import annotations
 
 from claudebox.base.errors import ClaudeboxError
+from claudebox.host.records import covers
 from claudebox.tables.paths import COPIES, STATE
 
 TYPE_CHECKING = False
@@ -64,25 +65,19 @@ def why_no_project(fact: PathFact, host: Host) -> str:
             return f"{name} cannot be a project: everything in it would be writable"
     if fact.identity in host.places.home.lineage:
         return f"{name} contains your home: everything in it would be writable"
-    excepted = any(place.identity in fact.lineage for place in host.places.beneath_after_all)
-    for place in host.places.not_beneath:
-        if place.identity in fact.lineage and not excepted:
-            return f"{name} belongs to the system (`{place.path}`)"
+    if system := system_above(fact, host):
+        return f"{name} belongs to the system (`{system}`)"
     hidden = hidden_by(fact, host)
     return f"{name} would expose `{hidden.fact.path}` ({hidden.why})" if hidden is not None else ""
 
 
+def system_above(fact: PathFact, host: Host) -> str:
+    """Return the directory of the system that this lies in and that nothing is taken from; nothing if there is none."""
+    if any(place.identity in fact.lineage for place in host.places.beneath_after_all):
+        return ""
+    return next((place.path for place in host.places.not_beneath if place.identity in fact.lineage), "")
+
+
 def is_visible(fact: PathFact, host: Host) -> bool:
     """Return whether this is inside already, with the system or the project."""
-    roots = (
-        ("/usr", host.system.usr),
-        ("/opt", host.system.opt),
-        ("/nix/store", bool(host.system.store)),
-        (host.workdir.real, True),
-    )
-    return any(present and covers(root, fact.real) for root, present in roots)
-
-
-def covers(upper: str, lower: str) -> bool:
-    """Return whether `lower` is `upper` or lies beneath it, as paths inside."""
-    return upper == lower or lower.startswith(upper.rstrip("/") + "/")
+    return any(covers(root, fact.real) for root in (*host.system.shown, host.workdir.real))

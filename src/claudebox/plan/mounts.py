@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from claudebox.git import plan as git_plan
-from claudebox.host.records import ancestors
+from claudebox.host.records import ancestors, covers
 from claudebox.network import plan as network_plan
 from claudebox.plan import storage as plan_storage
 from claudebox.plan.records import Mount
@@ -98,13 +98,10 @@ def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
         ("resolv.conf", network_plan.resolv_conf(policy, host)),
     ):
         yield Mount(f"/etc/{name}", "file", "made by claudebox", content=content, mode=0o644)
-    visible = tuple(
-        root for root, present in (("/usr/", host.system.usr), ("/nix/store/", host.system.store)) if present
-    )
     for path, real, reason in host.system.etc:
         if path == "/etc/ssl/certs" and not host.system.usr:
             continue  # made below: a link into the store could not be filled
-        if real.startswith(visible):
+        if any(covers(root, real) for root in host.system.shown):
             yield Mount(path, "symlink", reason, real)
         else:
             yield Mount(path, "ro-bind", reason, real)

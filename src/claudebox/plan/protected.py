@@ -32,13 +32,13 @@ def settle(policy: Policy, host: Host) -> Host:
     if host.project.writable and not would_fail:
         return host
     inside = host.workdir.real.rstrip("/") + "/"
-    mounted = tuple(row for row in host.project.guarded if not f"{row.path}/".startswith(inside))
-    guarded = (
-        *(row.replace(parents=()) for row in host.project.guarded if row.kind != "missing" and row not in mounted),
+    mounted = tuple(row for row in host.project.protected if not f"{row.path}/".startswith(inside))
+    protected = (
+        *(row.replace(parents=()) for row in host.project.protected if row.kind != "missing" and row not in mounted),
         *mounted,
     )
     return host.replace(
-        project=host.project.replace(only_read=True, guarded=guarded, held=(), worktrees=None),
+        project=host.project.replace(only_read=True, protected=protected, pinned=(), worktrees=None),
         git=host.git.replace(empty_submodules=(), empty=""),
     )
 
@@ -46,25 +46,25 @@ def settle(policy: Policy, host: Host) -> Host:
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     """Return the rows that keep what exists from changing, and stubs from being replaced."""
     closed = tuple(_closed(policy, host))
-    for guarded in closed:
-        if is_copied(guarded, host):
+    for row in closed:
+        if is_copied(row, host):
             reason = "hooks that a tool writes: the sandbox's own copy"
-            yield Mount(guarded.path, "bind", reason, place_copy(host, guarded), role="git", stub=guarded.stub)
+            yield Mount(row.path, "bind", reason, place_copy(host, row), role="git", stub=row.stub)
             continue
-        reason = f"protected: {guarded.reason}"
-        covered = (guarded.kind, guarded.stub) == ("missing", "directory")
-        source = guarded.path
+        reason = f"protected: {row.reason}"
+        covered = (row.kind, row.stub) == ("missing", "directory")
+        source = row.path
         if covered:
-            around = host.project.worktrees is not None and host.project.worktrees.path.startswith(f"{guarded.path}/")
+            around = host.project.worktrees is not None and host.project.worktrees.path.startswith(f"{row.path}/")
             source = f"{host.instance.cover}-worktrees" if around else host.instance.cover
-        pinned, stub = guarded.identity, guarded.stub
-        yield Mount(guarded.path, "ro-bind", reason, source, pinned=pinned, role="protected", stub=stub)
+        pinned, stub = row.identity, row.stub
+        yield Mount(row.path, "ro-bind", reason, source, pinned=pinned, role="protected", stub=stub)
     yield from _ignored(closed, host)
     # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
-    held = (row for row in host.project.guarded if row.kind == "held" and row.name not in _opened(policy))
-    pins = {path: identity for guarded in (*closed, *held) for path, identity in guarded.parents}
-    pins.update((row.path, row.identity) for row in host.project.held)
-    taken = {guarded.path for guarded in closed}
+    held = (row for row in host.project.protected if row.kind == "held" and row.name not in _opened(policy))
+    pins = {path: identity for row in (*closed, *held) for path, identity in row.parents}
+    pins.update((row.path, row.identity) for row in host.project.pinned)
+    taken = {row.path for row in closed}
     for path, identity in pins.items():
         if path not in taken and not _beneath(path, taken, _reopened(host)):
             yield Mount(path, "bind", "holds something protected", path, pinned=identity, role="pin")
@@ -90,8 +90,8 @@ def _ignored(closed: tuple[ProtectedPath, ...], host: Host) -> Iterator[Mount]:
 
 def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:
     """Return what stands in for missing protected paths."""
-    missing = (guarded for guarded in _closed(policy, host) if guarded.kind == "missing")
-    return tuple(Stub(guarded.path, guarded.stub) for guarded in missing)
+    missing = (row for row in _closed(policy, host) if row.kind == "missing")
+    return tuple(Stub(row.path, row.stub) for row in missing)
 
 
 def is_copied(row: ProtectedPath, host: Host) -> bool:
@@ -116,7 +116,7 @@ def place_copy(host: Host, row: ProtectedPath) -> str:
 
 def is_closed(policy: Policy, host: Host, path: str) -> bool:
     """Return whether a path lies in something that is protected as a whole."""
-    return _beneath(path, {guarded.path for guarded in _closed(policy, host)})
+    return _beneath(path, {row.path for row in _closed(policy, host)})
 
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
@@ -129,27 +129,26 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
         yield f"{host.workdir.real} cannot be written by you: the agent can read the project and not change it{hint}"
     for request in policy.allow:
         yield f"{request.origin} {request.name}: the agent can change it, and the host's tools obey it"
-    for guarded in host.project.guarded:
-        if guarded.name in _opened(policy):
+    for row in host.project.protected:
+        if row.name in _opened(policy):
             continue
-        if guarded.kind == "link":
-            yield f"{guarded.path} is a link and cannot be protected: look at it before the host's tools do"
-        elif guarded.kind == "whole":
-            yield f"{guarded.path} as a whole is obeyed by git of the host ({guarded.reason}) and cannot be protected"
-        if guarded.name == tables_paths.OWN:
-            yield f"{guarded.path} is one of your own settings of claudebox, and read-only inside"
+        if row.kind == "link":
+            yield f"{row.path} is a link and cannot be protected: look at it before the host's tools do"
+        elif row.kind == "whole":
+            yield f"{row.path} as a whole is obeyed by git of the host ({row.reason}) and cannot be protected"
+        if row.name == tables_paths.OWN:
+            yield f"{row.path} is one of your own settings of claudebox, and read-only inside"
 
 
 def _closed(policy: Policy, host: Host) -> Iterator[ProtectedPath]:
     """Return what is protected in this launch, without what lies in something that is protected as a whole."""
     opened = _opened(policy)
     rows = [
-        guarded
-        for guarded in host.project.guarded
-        if guarded.name not in opened
-        and (guarded.kind == "present" or (guarded.kind == "missing" and guarded.stub != "none"))
+        row
+        for row in host.project.protected
+        if row.name not in opened and (row.kind == "present" or (row.kind == "missing" and row.stub != "none"))
     ]
-    paths = {guarded.path for guarded in rows}
+    paths = {row.path for row in rows}
     reopened = _reopened(host)
     return (row for row in rows if is_copied(row, host) or not _beneath(row.path, paths, reopened))
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from claudebox.host.records import Identity, KeptOut, StubKind
     from claudebox.network.records import Broker, Link
-    from claudebox.settings.records import Policy, SecretRequest, UndoRequest
+    from claudebox.settings.records import Policy, SecretRequest
 
     Kind = Literal[
         "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "empty", "copy", "socket", "late",
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     ]  # fmt: skip
 
 
-class Fetched(Value):
-    """A text that the launcher fetches when the user has agreed: nothing is run to show a plan."""
+class Deferred(Value):
+    """A text that the launcher fills in after the question: nothing is run to show a plan."""
 
     key: str  # what it is: PACKAGES, GIT_TOKEN, or the placeholder of a secret
     before: str = ""
@@ -54,7 +54,7 @@ class Mount(Value):
     content: bytes = b""
     mode: int = 0o755
     size: int = 0
-    fetched: Fetched | None = None  # the content comes later
+    deferred: Deferred | None = None  # the content comes later
     stub: StubKind = "directory"  # what takes the place of something protected that the host removes meanwhile
 
     @property
@@ -72,7 +72,7 @@ class Variable(Value):
     reason: str
     secret: bool = False  # looks like one: its value is never printed
     note: str = ""
-    fetched: Fetched | None = None  # the value comes later; `value` is what can be said without it
+    deferred: Deferred | None = None  # the value comes later; `value` is what can be said without it
     loader: bool = False  # changes what programs load
     hidden: bool = False  # never printed, whatever it looks like
 
@@ -91,16 +91,16 @@ class Stub(Value):
 class Hooks(Value):
     """A directory of hooks in a checkout, and the copy that stands inside in its place."""
 
-    real: str
+    host: str
     identity: Identity | None  # none: there is no such directory
-    own: str
+    copy: str
 
 
-class OwnGit(Value):
-    """A git directory of claudebox's own, which stands inside in the place of a real one."""
+class PrivateGit(Value):
+    """A git directory of claudebox's own, which stands inside in the place of the host's."""
 
     name: str
-    private: str  # what the launcher keeps for it, out of the agent's reach but for `own`
+    private: str  # what the launcher keeps for it, out of the agent's reach but for `directory`
     dest: str  # where it stands
     real: str = ""  # the git directory of the host; nothing where there is no repository yet
     identity: Identity | None = None  # of that
@@ -119,8 +119,8 @@ class OwnGit(Value):
     hooks: tuple[Hooks, ...] = ()  # that a tool writes into the checkout
 
     @property
-    def own(self) -> str:
-        """Return where it lies on the host."""
+    def directory(self) -> str:
+        """Return where it lies on the host; the agent writes to it."""
         return f"{self.private}/own"
 
 
@@ -145,8 +145,8 @@ class NixRelay(Value):
     needed: tuple[str, ...] = ()  # what it must see, even in the home
 
 
-class Extras(Value):
-    """What a planner adds to a sandbox: tools, Nix, the broker."""
+class Additions(Value):
+    """What one part adds to the plan: asked tools, Nix, the broker."""
 
     mounts: tuple[Mount, ...] = ()
     variables: tuple[Variable, ...] = ()
@@ -161,12 +161,12 @@ class Extras(Value):
     arguments: tuple[str, ...] = ()  # of the agent, in front of the user's
 
 
-def join_extras(parts: Sequence[Extras]) -> Extras:
+def join_additions(parts: Sequence[Additions]) -> Additions:
     """Return what several planners add; only one of them plans Nix."""
     names = ("mounts", "variables", "kept", "warnings", "path", "advice", "prefix", "arguments")
     rows = {name: tuple(row for part in parts for row in getattr(part, name)) for name in names}
-    nix = next((part for part in parts if part.nix is not None), Extras())
-    return Extras(**rows, packages=any(part.packages for part in parts), nix=nix.nix, relay=nix.relay)
+    nix = next((part for part in parts if part.nix is not None), Additions())
+    return Additions(**rows, packages=any(part.packages for part in parts), nix=nix.nix, relay=nix.relay)
 
 
 class GroupLimits(Value):
@@ -186,6 +186,7 @@ class Plan(Value):
 
     policy: Policy  # what was asked for
     bwrap: str
+    directory: str  # of the project's state
     mounts: tuple[Mount, ...]
     variables: tuple[Variable, ...]
     namespaces: tuple[str, ...]
@@ -199,7 +200,6 @@ class Plan(Value):
     pin: bool  # bwrap can bind by descriptor
     disable_userns: bool
     sizes: bool  # bwrap can limit a tmpfs
-    directory: str = ""  # of the project's state
     link: Link | None = None
     hostname: bool = True  # the sandbox has a name of its own
     warnings: tuple[str, ...] = ()
@@ -220,8 +220,7 @@ class Plan(Value):
     relay: NixRelay | None = None
     secrets: tuple[SecretRequest, ...] = ()  # what the broker puts in on the way; printed without values
     broker: Broker | None = None
-    git: tuple[OwnGit, ...] = ()
-    undo: UndoRequest | None = None
+    git: tuple[PrivateGit, ...] = ()
     caches: str = ""  # where they lie on the host
     scratch: str = ""  # the directory of this session, where home and /tmp are on disk
     group: GroupLimits | None = None  # where a limit needs one

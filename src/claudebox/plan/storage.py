@@ -55,7 +55,7 @@ def caches_inside(policy: Policy, host: Host) -> str:
     if policy.caches == "off":
         return ""
     usual, below = f"{host.home}/.cache", f"{host.home}/.cache/"
-    asked = (*(request.dest for request in policy.mounts), *(f"{host.home}/{name}" for name in policy.kept_names))
+    asked = (*(request.dest for request in policy.mounts), *(f"{host.home}/{path}" for path, _ in policy.agent.state))
     return _ELSEWHERE if any(dest == usual or dest.startswith(below) for dest in asked) else usual
 
 

@@ -1,4 +1,4 @@
-"""Policy + Host → tools that were asked for: toolchains, a git credential, kept state, devices, browsers, Nix.
+"""Policy + Host → tools that were asked for: toolchains, a git credential, devices, browsers, Nix.
 
 Off the usual launch path: imported only where a policy asks for one of them.
 """
@@ -10,9 +10,10 @@ import os
 from claudebox.base.console import list_some
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import plan as git_plan
+from claudebox.host.records import covers
 from claudebox.plan import environment as plan_environment
 from claudebox.plan import mount_checks
-from claudebox.plan.records import PACKAGES, Extras, Fetched, Mount, Variable, join_extras
+from claudebox.plan.records import PACKAGES, Additions, Deferred, Mount, Variable, join_additions
 from claudebox.tables import tools as tables_tools
 from claudebox.tables.environment import CLIENT_DIRECTORY
 from claudebox.tables.tools import TOOLCHAINS
@@ -29,36 +30,36 @@ if TYPE_CHECKING:
 _NAMED = 6  # places of a toolchain that a warning names
 
 
-def plan_tools(policy: Policy, host: Host) -> Extras:
+def plan_tools(policy: Policy, host: Host) -> Additions:
     """Return all that was asked for; the programs of what comes first are found first."""
     parts = [_plan_directories(host), _plan_nix(policy, host)]
     if host.tools.devices is not None:
         parts.append(plan_devices(policy, host, host.tools.devices))
-    parts += [_plan_toolchains(policy, host), _plan_state(policy, host), _plan_credential(policy, host)]
+    parts += [_plan_toolchains(policy, host), _plan_credential(policy, host)]
     if host.tools.browsers is not None:
         parts.append(plan_browsers(policy, host, host.tools.browsers))
-    extras = join_extras(parts)
-    return extras.replace(variables=(*extras.variables, *_path(host, extras)))
+    added = join_additions(parts)
+    return added.replace(variables=(*added.variables, *_path(host, added)))
 
 
-def _path(host: Host, extras: Extras) -> Iterator[Variable]:
-    if extras.path or extras.packages:
+def _path(host: Host, added: Additions) -> Iterator[Variable]:
+    if added.path or added.packages:
         reason = "programs, those that were asked for first; none in a directory that can be written to"
-        value = plan_environment.search_path(host, extras.path)
+        value = plan_environment.search_path(host, added.path)
         own, _, rest = value.partition(":")
-        fetched = Fetched(PACKAGES, f"{own}:", rest) if extras.packages else None
-        yield Variable("PATH", value, "claudebox", reason, fetched=fetched)
+        fetched = Deferred(PACKAGES, f"{own}:", rest) if added.packages else None
+        yield Variable("PATH", value, "claudebox", reason, deferred=fetched)
 
 
-def _plan_directories(host: Host) -> Extras:
+def _plan_directories(host: Host) -> Additions:
     """Put directories of programs on PATH, by the names that they have inside."""
     rows = ((host.mounted.sources[row.source], row.below) for row in host.tools.program_directories)
-    return Extras(
+    return Additions(
         path=tuple((fact.real if mount_checks.is_visible(fact, host) else fact.path) + below for fact, below in rows)
     )
 
 
-def _plan_toolchains(policy: Policy, host: Host) -> Extras:
+def _plan_toolchains(policy: Policy, host: Host) -> Additions:
     """Refuse what was asked for and cannot be shown, and name what this home does not have."""
     kept_out = {row.path: row.why for row in host.tools.programs.kept_out} if host.tools.programs is not None else {}
     found, warnings = dict(host.tools.toolchains), []
@@ -71,29 +72,19 @@ def _plan_toolchains(policy: Policy, host: Host) -> Extras:
             warnings.append(
                 f"{request.origin}: nothing of toolchain {request.name} is in your home (looked for {named})"
             )
-    return Extras(warnings=tuple(warnings))
+    return Additions(warnings=tuple(warnings))
 
 
-def _plan_state(policy: Policy, host: Host) -> Extras:
-    kept = tuple(f"home/{name}" for name in policy.kept_names)
-    reason, directory = "state of the agent in this project", host.instance.directory
-    mounts = (
-        Mount(f"{host.home}/{name}", "bind", reason, f"{directory}/home/{name}", role="state")
-        for name in policy.kept_names
-    )
-    return Extras(tuple(mounts), kept=kept)
-
-
-def _plan_credential(policy: Policy, host: Host) -> Extras:
+def _plan_credential(policy: Policy, host: Host) -> Additions:
     asked = policy.credential
     if asked is None:
-        return Extras()
+        return Additions()
     warning = f"{asked.origin}: {asked.token} is not set, git inside cannot log in"
     mounts = tuple(git_plan.plan_credential_mounts(asked, host))
-    return Extras(mounts, warnings=() if host.secrets.git_token else (warning,))
+    return Additions(mounts, warnings=() if host.secrets.git_token else (warning,))
 
 
-def _plan_nix(policy: Policy, host: Host) -> Extras:
+def _plan_nix(policy: Policy, host: Host) -> Additions:
     """Return what Nix adds, or refuse what was asked for in vain."""
     if host.nix is not None:
         from claudebox.nix import plan as nix_plan
@@ -109,19 +100,19 @@ def _plan_nix(policy: Policy, host: Host) -> Extras:
             hint="install Nix, or the programs in /usr; see `--toolchain` for those in your home",
         )
     warnings = [f"{origin}: {what} needs Nix, and there is none on this machine" for origin, what in asked]
-    return Extras(warnings=tuple(warnings))
+    return Additions(warnings=tuple(warnings))
 
 
 # Device nodes that bwrap makes in every sandbox.
 _THERE = frozenset(("null", "zero", "full", "random", "urandom", "tty", "ptmx", "console"))
 
 
-def plan_devices(policy: Policy, host: Host, found: Devices) -> Extras:
+def plan_devices(policy: Policy, host: Host, found: Devices) -> Additions:
     """Return everything that devices add to a sandbox."""
-    return Extras(
+    return Additions(
         mounts=(*_asked(policy, found), *(_gpu(host, found) if policy.gpu else ())),
         variables=tuple(_variables(host, found)) if policy.gpu else (),
-        path=tuple(place for place in found.programs if _is_visible(place, host)),
+        path=tuple(place for place in found.programs if any(covers(root, place) for root in host.system.shown)),
         warnings=tuple(_warnings(policy, found)),
         advice=("A graphics processor is there, with its driver.",) if found.gpu else (),
     )
@@ -175,7 +166,7 @@ def _gpu(host: Host, found: Devices) -> Iterator[Mount]:
         if target.startswith(("/sys/", "/nix/store/")):
             yield Mount(link, "symlink", "what libraries of graphics processors read", target, role="device")
     for fact in found.libraries:
-        if _is_visible(fact.real, host) or fact.kind != "directory":
+        if mount_checks.is_visible(fact, host) or fact.kind != "directory":
             continue
         hidden = mount_checks.hidden_by(fact, host)
         if hidden is None and fact.identity not in host.places.home.lineage:
@@ -202,28 +193,18 @@ def _warnings(policy: Policy, found: Devices) -> Iterator[str]:
         yield f"{policy.gpu}: /dev/nvidia-uvm is missing, and CUDA needs it; `sudo nvidia-modprobe -u -c 0` makes it"
 
 
-def _is_visible(path: str, host: Host) -> bool:
-    roots = (
-        ("/usr", host.system.usr),
-        ("/lib", host.system.usr),
-        ("/opt", host.system.opt),
-        ("/nix/store", bool(host.system.store)),
-    )
-    return any(present and mount_checks.covers(root, path) for root, present in roots)
-
-
 BROWSERS_INSIDE = "/run/claudebox/ms-playwright"
 # A browser confines its pages by namespaces of its own, which cannot be made inside; the sandbox confines all of it.
 _BROWSER = '#!/bin/sh\nexec {program} --no-sandbox "$@"\n'
 
 
-def plan_browsers(policy: Policy, host: Host, found: Browsers) -> Extras:
+def plan_browsers(policy: Policy, host: Host, found: Browsers) -> Additions:
     """Return what browsers add to a sandbox."""
     missing = (
         f"{policy.browser}: there is no browser in /usr or /opt, and none of Playwright's in your home; "
         "`npx playwright install chromium` inside puts one into the project's caches"
     )
-    return Extras(
+    return Additions(
         mounts=tuple(_browsers(host, found)),
         variables=tuple(_browser_variables(found)),
         warnings=() if found.programs or found.downloaded is not None else (missing,),

@@ -88,7 +88,7 @@ class Places(Value):
 
     workdir: str
     git_dir: str = ""  # of the repository, which only claudebox and the host write to
-    guarded: tuple[ProtectedPath, ...] = ()
+    protected: tuple[ProtectedPath, ...] = ()
     stubs: frozenset[str] = frozenset()  # of this session
     standing: frozenset[str] = frozenset()  # stubs of sessions that are still alive
     reopened: tuple[tuple[int, int], ...] = ()  # directories of the user's that we opened and closed again
@@ -132,8 +132,8 @@ class _Account:
         self.workdir = places.workdir.rstrip("/")
         self.unseen: list[tuple[str, str]] = []
         self._rows, self._after = rows, after
-        guarded = (row for row in places.guarded if row.kind not in ("whole", "held"))
-        self._find_protected = trees.nearest_in({self._relative(row.path): row for row in guarded})
+        protected = (row for row in places.protected if row.kind not in ("whole", "held"))
+        self._find_protected = trees.nearest_in({self._relative(row.path): row for row in protected})
         self._standing = {self._relative(path) for path in places.standing}
         self._stubs = {self._relative(path) for path in places.stubs}
         self._repositories: dict[str, tuple[str, bool] | None] = {}
@@ -187,9 +187,9 @@ class _Account:
             yield ChangedPath(Kind("output", top) if top else Kind("deleted"), path + "/" * is_directory, "deleted")
 
     def _kind(self, path: str, mode: int, how: str) -> Kind:
-        guarded = self._find_protected(path)
-        if guarded is not None:
-            return Kind("protected", self._relative(guarded.path), guarded.reason)
+        protected = self._find_protected(path)
+        if protected is not None:
+            return Kind("protected", self._relative(protected.path), protected.reason)
         parent, _, name = path.rpartition("/")
         if name.lower() == ".git":
             return Kind("repository", path)

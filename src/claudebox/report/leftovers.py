@@ -89,7 +89,7 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
         if os.path.isdir(root):
             roots.setdefault(root, next((row.common_dir for row in host.mounted.repositories if row.root == root), ""))
     pins = {row.source: row.pinned for row in plan.mounts if row.kind == "bind"}  # what bwrap was made to mount
-    undo = plan.undo is not None and snapshot.is_available()
+    undo = plan.policy.undo is not None and snapshot.is_available()
     deadline = time.monotonic() + snapshot.LISTING
     beginnings = (
         snapshot.begin(root, (own,), pins.get(root), listing=root != host.workdir.real or not undo, deadline=deadline)
@@ -116,7 +116,7 @@ def _find_unwanted(policy: Policy, host: Host) -> Iterator[str]:
     gone, and this one could make it.
     """
     allowed = {request.name for request in policy.allow}
-    missing = {row.name for row in host.project.guarded if row.kind == "missing"}
+    missing = {row.name for row in host.project.protected if row.kind == "missing"}
     for scope in _alive_scopes(host.instance.state):
         missing |= set(scope.unwanted) if scope.workdir == host.workdir.real else set()
     yield from (name for name, _ in kinds.list_put_aside() if name in missing and name not in allowed)
@@ -177,14 +177,14 @@ class Leftovers:
         self,
         scope: Scope,
         instance: Instance,
-        guarded: tuple[ProtectedPath, ...] = (),
+        protected: tuple[ProtectedPath, ...] = (),
         stubs: frozenset[str] = frozenset(),
         standing: frozenset[str] = frozenset(),
         session: str = "",
     ) -> None:
         """`standing` are stubs besides those of sessions of the same project."""
         self._session = session.removesuffix(SUFFIX)
-        self._scope, self._instance, self._guarded, self._stubs = scope, instance, guarded, stubs
+        self._scope, self._instance, self._protected, self._stubs = scope, instance, protected, stubs
         self._standing = standing
         self._reopened: tuple[tuple[int, int], ...] = ()
 
@@ -202,7 +202,7 @@ class Leftovers:
         limit = time.monotonic() + changes.BUDGET
         for root, git_dir, start in self._scope.roots:
             kept = (self._instance.directory, self._session if root == self._scope.workdir else "")
-            where = changes.Places(root, git_dir, self._guarded, self._stubs, standing, self._reopened, kept)
+            where = changes.Places(root, git_dir, self._protected, self._stubs, standing, self._reopened, kept)
             found = changes.look(where, start, budget=limit - time.monotonic())
             report = found if report is None else changes.join(report, root, found)
         return report or changes.Report()

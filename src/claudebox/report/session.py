@@ -48,7 +48,7 @@ class SessionReport:
         scope = leftovers.describe(plan, policy, host)
         stubs = frozenset(stub.path for stub in plan.stubs)
         self._leftovers = leftovers.Leftovers(
-            scope, host.instance, host.project.guarded, stubs, session=self.record.name
+            scope, host.instance, host.project.protected, stubs, session=self.record.name
         )
         self._unlooked = leftovers.Unlooked(scope, host.instance, self.record.name)
         self._start: dict[str, Plain] = {
@@ -195,7 +195,7 @@ class SessionReport:
         seconds = time.time() - self._started if is_client else 0.0
         table = self._tabulate()
         more = done.more if done is not None else 0
-        has_undo = self._plan.undo is not None and snapshot.is_available()
+        has_undo = self._plan.policy.undo is not None and snapshot.is_available()
         ending = screen.Ending(report, seconds, price, moved, resume, has_undo, table, more)
         console.write(screen.lines(ending, console.columns()))
 

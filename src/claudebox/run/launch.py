@@ -213,7 +213,7 @@ class Launch:
 
 def _make_sidecars(plan: Plan, secrets: tuple[SecretRequest, ...]) -> tuple[Sidecar, ...]:
     """Return the processes beside the sandbox; the broker gets the values of secrets."""
-    wanted = (plan.link, plan.broker, plan.relay, plan.undo, plan.group)
+    wanted = (plan.link, plan.broker, plan.relay, plan.policy.undo, plan.group)
     if not any(wanted) and not any(own.real for own in plan.git):
         return ()
     from claudebox.run import sidecars
@@ -227,7 +227,7 @@ def _make_sidecars(plan: Plan, secrets: tuple[SecretRequest, ...]) -> tuple[Side
 
 def _adopt(plan: Plan) -> tuple[list[str], list[str]]:
     """Import a repository that was made inside, where there was none."""
-    if not any(not own.real and os.path.lexists(f"{own.own}/HEAD") for own in plan.git):
+    if not any(not own.real and os.path.lexists(f"{own.directory}/HEAD") for own in plan.git):
         return [], []
     from claudebox.git import sidecar as git_sidecar
 

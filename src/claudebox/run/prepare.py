@@ -14,7 +14,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.plan import bwrap
 from claudebox.plan.bwrap import Pipe, Socket
-from claudebox.plan.records import Fetched, Mount
+from claudebox.plan.records import Deferred, Mount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Prepared(Value):
     """What bwrap gets; `argv` and `pipes` once the user has agreed."""
 
     plan: Plan
-    words: tuple[str | bytes | Socket | Pipe | Fetched, ...]  # of bwrap, with the numbers of what is bound
+    words: tuple[str | bytes | Socket | Pipe | Deferred, ...]  # of bwrap, with the numbers of what is bound
     descriptors: tuple[int, ...]
     open_files: tuple[int, int] | None  # the original limit, if it had to be raised
     argv: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ def prepare(plan: Plan, *, by_name: bool = False) -> Prepared:
 
 
 def complete(prepared: Prepared, texts: Mapping[str, str], sockets: Mapping[str, str]) -> Prepared:
-    """Return the same with bwrap's command; `texts` are by the key of `Fetched`, `sockets` are paths by name."""
+    """Return the same with bwrap's command; `texts` are by the key of `Deferred`, `sockets` are paths by name."""
     plan, descriptors = prepared.plan, list(prepared.descriptors)
     pipes, words = [], []
 
@@ -70,7 +70,7 @@ def complete(prepared: Prepared, texts: Mapping[str, str], sockets: Mapping[str,
     for word in prepared.words:
         if isinstance(word, str):
             words.append(word)
-        elif isinstance(word, Fetched):
+        elif isinstance(word, Deferred):
             text = f"{word.before}{texts[word.key]}{word.after}"
             words.append(hand(syscalls.memory_file(os.fsencode(text))) if words[-1] == "--file" else text)
         elif isinstance(word, Socket):

@@ -18,7 +18,7 @@ class Sidecar:
     """The stages of each, in order; a sidecar overrides those that concern it."""
 
     title = "a process beside the sandbox"  # names it if `finish` fails
-    texts: dict[str, str] = {}  # noqa: RUF012 - replaced as a whole; texts for inside, by `Fetched.key`
+    texts: dict[str, str] = {}  # noqa: RUF012 - replaced as a whole; texts for inside, by `Deferred.key`
     sockets: dict[str, str] = {}  # noqa: RUF012 - replaced as a whole; what bwrap binds, by name
     moved: tuple[str, ...] = ()  # branches that were moved, after `finish`
 
@@ -49,10 +49,10 @@ class Sidecar:
 def make_sidecars(plan: Plan) -> tuple[Sidecar, ...]:
     """Return the sidecars that a plan needs, in the order in which they attach."""
     found: list[Sidecar] = []
-    if plan.undo is not None:
+    if plan.policy.undo is not None:
         from claudebox.undo.snapshot import UndoSidecar
 
-        found.append(UndoSidecar(plan, plan.undo))
+        found.append(UndoSidecar(plan, plan.policy.undo))
     if plan.group is not None:
         from claudebox.run.control_group import CgroupSidecar
 

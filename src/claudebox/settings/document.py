@@ -365,8 +365,7 @@ class _Check:
             self._add(row, value, line)
         else:
             near = difflib.get_close_matches(value, row.choices, 1)
-            former = dict(row.former).get(value, "")
-            more = f": {former}" if former else f"; did you mean `{near[0]}`?" if near else ""
+            more = f"; did you mean `{near[0]}`?" if near else ""
             found = console.shorten(value, _SHOWN)
             self._wrong(line, f"`{row.file_key}` must be {list_words(row.choices)}, not `{found}`{more}")
 

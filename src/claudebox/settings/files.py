@@ -39,7 +39,7 @@ _SUFFIXES = (".toml", ".json")
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _DIGEST = 64  # characters in front of a cache entry
 _CACHE = "config-cache"
-_FORMAT = 4  # of the cache; changes whenever the same file is read as something else
+_FORMAT = 5  # of the cache; changes whenever the same file is read as something else
 _OWNER = "settings must belong to you or root"
 _KEPT = 64  # entries of the cache
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
@@ -65,7 +65,7 @@ class SettingsReader:
         self._home = home
         self.state = f"{home}/.claudebox"
         self._unsaved: dict[str, dict[str, Any]] = {}
-        self.own: tuple[Layer, ...] | None = None  # of the user's files, once they were read
+        self.user_layers: tuple[Layer, ...] | None = None  # once they were read
         self.opened: list[str] = []  # all files that count, as a user would write them
 
     def present(self) -> bool:
@@ -204,7 +204,7 @@ class SettingsReader:
         )
 
     def _recall(self, key: str) -> dict[str, Any] | None:
-        directory = _open_own(f"{self.state}/{_CACHE}")
+        directory = _open_private(f"{self.state}/{_CACHE}")
         if directory is None:
             return None
         try:
@@ -233,7 +233,7 @@ class SettingsReader:
             os.mkdir(f"{self.state}/{_CACHE}", 0o700)
         except OSError:
             pass
-        directory = _open_own(f"{self.state}/{_CACHE}")
+        directory = _open_private(f"{self.state}/{_CACHE}")
         if directory is None:
             return
         try:
@@ -280,7 +280,7 @@ def _too_large(shown: str) -> ClaudeboxError:
     return ClaudeboxError(f"{shown} is larger than {LIMIT >> 10} KiB", hint="no settings need so much")
 
 
-def _open_own(path: str) -> int | None:
+def _open_private(path: str) -> int | None:
     """Open a directory that only its owner, this user, can write to."""
     try:
         descriptor = os.open(path, OPEN_DIRECTORY)
@@ -299,12 +299,13 @@ def _is_ours(status: os.stat_result) -> bool:
 
 def layers(flags: Settings, environ: dict[str, str], reader: SettingsReader) -> tuple[Layer, ...]:
     """Return the layers of the user's own files: defaults, then the chosen profile. They are read once."""
-    if reader.own is None:
+    if reader.user_layers is None:
         defaults = reader.defaults()
-        own = (defaults,) if defaults else ()
-        chosen = settings_layers.look_up("profile", flags, environ, own)
-        reader.own = (*own, *reader.profile(chosen[-1].value, chosen[-1].origin)) if chosen else own
-    return reader.own
+        found = (defaults,) if defaults else ()
+        chosen = settings_layers.look_up("profile", flags, environ, found)
+        profile = reader.profile(chosen[-1].value, chosen[-1].origin) if chosen else ()
+        reader.user_layers = (*found, *profile)
+    return reader.user_layers
 
 
 def apply(
@@ -319,13 +320,13 @@ def apply(
 
     `approve` shows the user what a project file asks for, and asks; without it nothing new is approved.
     """
-    own = layers(flags, environ, reader)
+    users = layers(flags, environ, reader)
     request = read_request(reader, workdir)
     if request is None:
-        return settings_layers.merge(flags, environ, own)
+        return settings_layers.merge(flags, environ, users)
     from claudebox.settings import trust
 
-    return trust.settle(request, lambda extra: settings_layers.merge(flags, environ, (*own, *extra)), approve)
+    return trust.settle(request, lambda extra: settings_layers.merge(flags, environ, (*users, *extra)), approve)
 
 
 def read_env_files(flags: Settings) -> Settings:

@@ -255,9 +255,7 @@ def _refuse_former(flag: str) -> None:
 
 def _checked(row: Setting, given: SettingValue) -> SettingValue:
     if row.choices and given.value not in row.choices:
-        former = dict(row.former).get(given.value, "")
-        allowed = list_words(row.choices)
-        raise ClaudeboxError(f"`{given.origin}` must be {allowed}, not `{given.value}`{former and f': {former}'}")
+        raise ClaudeboxError(f"`{given.origin}` must be {list_words(row.choices)}, not `{given.value}`")
     if "\0" in given.value or not given.value:
         raise ClaudeboxError(f"`{given.origin}` needs a value: `{given.origin} {row.metavar}`")
     return given

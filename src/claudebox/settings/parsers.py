@@ -49,10 +49,6 @@ def origin(given: SettingValue) -> str:
     return given.origin
 
 
-def words(given: SettingValue) -> tuple[str, ...]:
-    return tuple(given.fields.values())
-
-
 def is_word(word: str) -> Callable[[SettingValue], bool]:
     """Return a parser that compares a choice with this word."""
     return lambda given: given.value == word
@@ -181,16 +177,6 @@ def address(given: SettingValue) -> AddressRequest:
 
 
 # Paths
-
-
-def kept_name(given: SettingValue) -> str:
-    """Read a path in the home where another agent keeps its state."""
-    parts = given.value.split("/")
-    if given.value.startswith("/") or any(part in ("", ".", "..") for part in parts) or not given.value.isprintable():
-        raise refusal(given, f"`{given.value}` is not a name in the home", "for example `.codex`")
-    if parts[0] in (".claude", ".claude.json", ".gitconfig", ".claudebox"):
-        raise refusal(given, f"`{given.value}` is claudebox's own")
-    return given.value
 
 
 def copied_path(given: SettingValue) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from claudebox import build_paths
-from claudebox.agent.record import AgentKind
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.network.tiers import TIERS
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from claudebox.agent.record import AgentKind
     from claudebox.network.tiers import Tier
     from claudebox.settings.layers import Settings, SettingValue
     from claudebox.settings.records import Program
@@ -35,19 +35,15 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
             f"`--exec`: `{settings.words[0]}` is not the name of a program",
             hint="write `./-name` for a file of the project",
         )
-    agent = settings.agent
-    if settings.all("command"):  # a program of the user's, of which nothing else is known
-        name, *always = parsers.words(settings.one("command"))
-        agent = AgentKind(name, always=tuple(always))
     if program == "client":
-        _check_words(agent, settings.words)
+        _check_words(settings.agent, settings.words)
     network, asked = settings.one("network"), _read_fields(settings)
     limits, undo, budget = (_record(asked, name) for name in ("limits", "undo", "budget"))
     mounts = (parsers.resolve(request, home, workdir) for request in asked.pop("mounts", ()))
     shows_path, toolchains = _decide_toolchains(asked.pop("toolchains", ()))
     policy = Policy(
         program=program,
-        agent=agent,
+        agent=settings.agent,
         agent_named=bool(settings.all("agent")),
         words=settings.words,
         client=settings.client,
@@ -65,7 +61,6 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         **asked,
     )
     _check_network(settings, policy)
-    _check_kept_names(settings, policy.kept_names)
     for request in policy.inherit:
         if request.name in policy.agent.not_inherited:
             raise ClaudeboxError(f"`{request.origin}`: `{request.name}` is state of the host's client and stays there")
@@ -212,9 +207,3 @@ def read_groups(settings: Settings) -> dict[str, tuple[str, ...]]:
         group, _, host = given.value.partition("=")
         groups[group] = (*groups.get(group, ()), host)
     return groups
-
-
-def _check_kept_names(settings: Settings, names: tuple[str, ...]) -> None:
-    for given in settings.all("state"):
-        if any(given.value.startswith(f"{name}/") for name in names):  # a mount on what an agent can write (C01)
-            raise ClaudeboxError(f"`{given.origin}`: `{given.value}` lies in another of these names")

@@ -50,7 +50,6 @@ class Setting(Value):
     alone: tuple[str, ...] = ()  # values of a list that stand for themselves: the default, the narrowest
     default: str = ""
     example: str = ""  # in the file of `init`, for a text without a default
-    former: tuple[tuple[str, str], ...] = ()  # choices of earlier versions, and what replaces them
     variable: str = ""  # an environment variable of the host that sets it, comma-separated for lists
     runs: str = ""  # a verb: the module whose `run(flags, environ)` does it; two verbs contradict each other
     in_files: Files = "none"  # `user`: only in files of the user; `profile`: in profiles; `project`: everywhere
@@ -175,7 +174,6 @@ class UndoRequest(Value):
     most: int = 64 << 20  # bytes of a file
     excluded: tuple[str, ...] = ()  # names of directories, patterns
     patient: bool = False  # the payload is the client, which takes a while until it acts
-    directory: str = ""  # where they are
 
 
 class LimitRequest(Value):
@@ -224,7 +222,6 @@ class Policy(Value):
     credential: GitCredential | None = None
     secrets: tuple[SecretRequest, ...] = ()
     budget: tuple[int, int] = (0, 0)  # what the model may cost: millionths of a dollar, tokens
-    kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
     refuse_secrets: bool = False
     filter_terminal: bool = False
     nix: Nix = "auto"

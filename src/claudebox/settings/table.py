@@ -29,10 +29,6 @@ SETTINGS: tuple[Setting, ...] = (
         details="`claudebox help agents` lists them",
         metavar="NAME", default="claude", variable="CLAUDEBOX_AGENT", in_files="user",
     ),
-    Setting(
-        "command", (), "words", "Starting", "another agent to start instead: program and arguments",
-        in_files="user", parse=parsers.words,
-    ),
 
     Setting("detach", ("--detach",), "switch", "Agents", "run the session in the background",
             details="in tmux, which is needed; the session survives your terminal", brief="in the background"),
@@ -113,10 +109,6 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("name", (), "text", "Profiles", "the name of this profile", in_files="profile"),
     Setting("description", (), "text", "Profiles", "what this profile is for, in a sentence", in_files="profile"),
 
-    Setting(
-        "state", (), "list", "What enters", "paths in the home where another agent keeps its state, one per project",
-        in_files="user", field="kept_names", parse=parsers.kept_name,
-    ),
     Setting(
         "env", ("--env",), "list", "What enters", "pass this variable of the host, or set it",
         metavar="NAME[=VALUE]", brief="let a variable in", variable="CLAUDEBOX_EXTRA_ENV", in_files="project",
@@ -407,10 +399,6 @@ SETTINGS: tuple[Setting, ...] = (
         "output to your terminal: `plain` or `filtered`",
         details="`filtered`: without clipboard writes, notifications and queries",
         metavar="KIND", choices=("plain", "filtered"), default="plain", in_files="project", widest="first",
-        former=(
-            ("shared", "your terminal never enters the sandbox any more"),
-            ("private", "every sandbox has its own terminal now; the filter is `filtered`"),
-        ),
         field="filter_terminal", parse=parsers.is_word("filtered"),
     ),
 )  # fmt: skip

@@ -216,43 +216,12 @@ FORMER = {
 
 
 # Settings that had flags of their own in 0.2.0.
-SETTINGS_ONLY = frozenset(
-    (
-        "allow_address",
-        "allow_host_port",
-        "allow_userns",
-        "auth",
-        "browser",
-        "cache_size",
-        "caches",
-        "claude_home",
-        "cpus",
-        "device",
-        "devshell",
-        "git_import",
-        "gpu",
-        "inherit",
-        "nix",
-        "nixpkgs",
-        "packages_optional",
-        "path",
-        "pids",
-        "project",
-        "project_secrets",
-        "receipt",
-        "scratch",
-        "scratch_size",
-        "secret_variables",
-        "submounts",
-        "terminal",
-        "tokens",
-        "undo_exclude",
-        "undo_keep",
-        "undo_size",
-        "unsafe_mounts",
-        "uplink",
-    )
-)
+SETTINGS_ONLY = frozenset((
+    "allow_address", "allow_host_port", "allow_userns", "auth", "browser", "cache_size", "caches", "claude_home",
+    "cpus", "device", "devshell", "git_import", "gpu", "inherit", "nix", "nixpkgs", "packages_optional", "path",
+    "pids", "project", "project_secrets", "receipt", "scratch", "scratch_size", "secret_variables", "submounts",
+    "terminal", "tokens", "undo_exclude", "undo_keep", "undo_size", "unsafe_mounts", "uplink",
+))  # fmt: skip
 
 
 def refuse_former(flag: str) -> None:

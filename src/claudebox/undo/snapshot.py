@@ -272,7 +272,7 @@ class SnapshotJob:
 
         self._plan, self._wanted, self._session, self._gate = plan, wanted, session, gate
         self._since = 0
-        self._store = SnapshotStore(wanted.directory)
+        self._store = SnapshotStore(f"{plan.directory}/undo")
         self._number = self._store.draw_number()
         rows = [own for own in plan.git if own.real]
         self._indexes = {own.private: undo_refs.read_index(own.git_dir or own.real) for own in rows}
@@ -282,7 +282,7 @@ class SnapshotJob:
             if own.ref_format == "files"
         ]
         skipped = [*(own.real for own in rows), *(stub.path for stub in plan.stubs),
-                   *undo_refs.standing_stubs(os.path.dirname(wanted.directory), plan.workdir)]  # fmt: skip
+                   *undo_refs.standing_stubs(plan.directory, plan.workdir)]  # fmt: skip
         known = self._store.newest_like(plan.workdir)
         self._scan = Scan(plan.workdir, self._store, known, most=wanted.most, names=wanted.excluded,
                           skipped=skipped)  # fmt: skip

@@ -185,7 +185,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         "token": canaries.token[::-1],
         "leftover": canaries.leftover,
         "variables": {
-            row.name: sha256(os.fsencode(row.value)) if row.fetched is None else "" for row in plan.variables
+            row.name: sha256(os.fsencode(row.value)) if row.deferred is None else "" for row in plan.variables
         },
         "hostname": plan.hostname,
         "network": plan.policy.network,
