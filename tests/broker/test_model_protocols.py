@@ -9,7 +9,7 @@ import signal
 import socket
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.broker.conftest import MODEL_KEY as KEY
 from tests.broker.conftest import Web
@@ -391,6 +391,37 @@ def test_the_most_that_a_request_can_cost_is_told_by_its_text():
 )
 def test_what_a_text_does_not_tell_is_not_guessed(protocol, document):
     assert ask(protocol, document) is None
+
+
+FIELDS = st.sampled_from((
+    "type", "model", "tools", "input", "messages", "service_tier", "image_url", "inlineData", "url", "id", "request",
+    "generationConfig", "candidateCount", "stream", "stream_options", "max_tokens", "usage", "response", "choices",
+    "usageMetadata", "candidates", "message", "iterations", "output", "source", "speed",
+))  # fmt: skip
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | FIELDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(
+    protocol=st.sampled_from(("anthropic", "responses", "chat", "gemini")), document=DOCUMENTS, streamed=st.booleans()
+)
+@example(
+    protocol="responses",
+    document={"tools": [{"parameters": {"properties": {"type": {"type": "string"}}}}]},
+    streamed=True,
+)
+def test_no_document_of_an_agent_or_a_model_stops_the_counting(protocol, document, streamed):
+    content = json.dumps(document).encode()
+    ask(protocol, document)
+    protocols.ask_for_usage(content)
+    found = protocols.reader(protocol, events=streamed, added=streamed)
+    found.feed(b"data: " + content + b"\n\n" if streamed else content)
+    found.end()
+
+    assert all(row.tokens > 0 for row in found.usage)
 
 
 @pytest.mark.parametrize(

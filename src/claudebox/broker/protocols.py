@@ -76,7 +76,8 @@ def most_of(protocol: str, target: bytes, content: bytes) -> TokenUsage | None:
     def look(pairs: list[tuple[str, object]]) -> Document:
         nonlocal images, plain
         found = dict(pairs)
-        if len(found) < len(pairs) or found.get("type") in _ELSEWHERE or not _ELSEWHERE.isdisjoint(found):
+        kind = str(found.get("type"))  # no text where it is the schema of a parameter
+        if len(found) < len(pairs) or kind in _ELSEWHERE or not _ELSEWHERE.isdisjoint(found):
             plain = False
         for name in ("image_url", "inlineData", "inline_data"):
             if name in found:
