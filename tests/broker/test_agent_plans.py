@@ -8,6 +8,7 @@ from tests.support import hosts
 from claudebox.agent import kinds
 from claudebox.broker import wire
 from claudebox.broker.facts import ModelLogin
+from claudebox.broker.model_api import Openings
 from claudebox.plan import compose
 from claudebox.settings.records import NameRequest, Policy
 
@@ -91,3 +92,17 @@ def test_the_token_of_copilot_is_refused_in_a_sentence():
     assert plan.login.startswith("COPILOT_GITHUB_TOKEN stays outside: hold it as one of `[[secrets]]`")
     assert KEY not in texts(plan)
     assert make("copilot", COPILOT_GITHUB_TOKEN=KEY, COPILOT_PROVIDER_API_KEY=KEY).login == ""
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_agent_names_another_account_or_credential_in_a_header(name):
+    # proves AUTH-01
+    for api in kinds.find_kind(name).upstreams:
+        openings = Openings(api)
+        for field in (
+            "authorization", "x-api-key", "x-goog-api-key", "cookie", "openai-organization", "openai-project",
+            "chatgpt-account-id", "x-openai-actor-authorization", "x-openai-account-routing-override",
+            "x-openai-agent-assertion", "x-goog-user-project", "x-goog-authenticated-user",
+        ):  # fmt: skip
+            assert not openings.passes(field.encode()), (api.name, field)
+        assert openings.passes(b"content-type")

@@ -39,7 +39,7 @@ GEMINI = Upstream(
         ("POST", "/v1beta/models/*:streamGenerateContent"),
         ("POST", "/v1beta/models/*:countTokens"),
     ),
-    queries=("alt",),
+    queries=("alt=sse",),
     key_query="key",
     usage="gemini",
 )
@@ -280,6 +280,8 @@ def test_other_paths_are_closed(models, path):
         "/v1beta/models/x:batchGenerateContent", "/v1beta/models/x:embed:generateContent", "/v1beta/files",
         "/v1beta/models/..:generateContent", "/v1beta/models/a/b:generateContent", "/v1beta/models/:generateContent",
         "/v1beta/models/x:generateContent?key=other", "/v1beta/models/x:generateContent?%6bey=other",
+        "/v1beta/models/x:generateContent?alt=media", "/v1beta/models/x:generateContent?alt",
+        "/v1beta/models/x:generateContent?alt=sse=",
     ],
 )  # fmt: skip
 def test_other_paths_of_gemini_are_closed(models, path):
@@ -348,6 +350,21 @@ def test_the_key_comes_back_in_no_head_and_no_error(models, coding):
     assert KEY not in str(headers)
     assert KEY.encode() not in content
     assert b"Incorrect API key provided: ****" in content
+
+
+@pytest.mark.parametrize(
+    ("status", "request_line"), [("200 OK", "GET /v1/models"), ("302 Found", f"POST {RESPONSES[1]}")]
+)
+def test_the_key_comes_back_in_nothing_but_an_answer_of_a_model(models, status, request_line):
+    _, (port,), token = models(lambda visit: visit.reply(f"you sent {KEY}".encode(), status), OPENAI)
+    with Web(port) as caller:
+        caller.say(
+            f"{request_line} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-length: 0\r\n\r\n".encode()
+        )
+        status_code, headers = caller.head()
+        content = caller.content() if "transfer-encoding" in headers else caller.take(int(headers["content-length"]))
+    assert str(status_code) == status[:3]
+    assert content == b"you sent " + b"*" * len(KEY)
 
 
 def ask(protocol, document, target=b"/v1beta/models/gemini-2.5-pro:generateContent"):

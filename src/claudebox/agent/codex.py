@@ -58,7 +58,7 @@ CODEX = AgentKind(
             ),
             paths=(("POST", "/responses"), ("POST", "/responses/compact"), ("GET", "/models")),
             fields=("conversation_id", "openai-beta", "originator", "session-id", "session_id", "thread-id", "version",
-                    "x-client-request-id", "x-codex-*", "x-openai-*"),
+                    "x-client-request-id", "x-codex-*", "x-openai-memgen-request", "x-openai-subagent"),
             queries=("client_version",),
             usage="responses",
             files=("~/.codex/auth.json:OPENAI_API_KEY",),

@@ -33,8 +33,18 @@ COPILOT = AgentKind(
     state=((".copilot", "home/.copilot"),),
     transcripts="home/.copilot/session-state/*/events.jsonl",
     instructions=".copilot/copilot-instructions.md",
-    protected=((".github/hooks", "copilot runs hooks from here"), (".mcp.json", "copilot starts these servers")),
-    hidden=((".copilot", "Copilot's login and conversations"),),
+    protected=(
+        (".github/copilot", "copilot takes its settings from here"),
+        (".github/extensions", "copilot runs extensions from here"),
+        (".github/hooks", "copilot runs hooks from here"),
+        (".github/lsp.json", "copilot starts these servers"),
+        (".github/mcp.json", "copilot starts these servers"),
+        (".mcp.json", "copilot starts these servers"),
+    ),
+    hidden=(
+        (".copilot", "Copilot's login and conversations"),
+        (".config/github-copilot", "Copilot's login in editors"),
+    ),
     env=(
         ("COPILOT_ALLOW_ALL", "true", "trusts the project: the sandbox is the boundary"),
         ("COPILOT_AUTO_UPDATE", "false", "the program is read-only inside"),

@@ -39,6 +39,8 @@ OPENCODE = AgentKind(
         (".opencode", "opencode loads plugins and tools from here"),
         ("opencode.json", "opencode loads plugins and starts servers that stand here"),
         ("opencode.jsonc", "opencode loads plugins and starts servers that stand here"),
+        ("tui.json", "opencode loads plugins that stand here"),
+        ("tui.jsonc", "opencode loads plugins that stand here"),
     ),
     hidden=(
         (".local/share/opencode", "opencode's logins and conversations"),
@@ -83,7 +85,7 @@ OPENCODE = AgentKind(
             prefix="",
             env=(("GOOGLE_GENERATIVE_AI_API_KEY", "{placeholder}"), ("CLAUDEBOX_GOOGLE_URL", "{url}")),
             paths=(("POST", "/models/*:generateContent"), ("POST", "/models/*:streamGenerateContent")),
-            queries=("alt",),
+            queries=("alt=sse",),
             usage="gemini",
             files=("~/.local/share/opencode/auth.json:google.key",),
         ),

@@ -1,7 +1,7 @@
 """What claudebox must know of an agent to start it: one row per agent, each in a file of this folder.
 
-Texts marked as templates may name `{home}`, `{workdir}`, `{key}` (the end of a key that enters) and, where the broker
-adds a key, `{url}` or `{url:UPSTREAM}` and `{placeholder}`.
+Texts marked as templates may name `{home}`, `{workdir}`, `{key}` (the end of a key that enters); those of an API `{url}`,
+and those that become variables `{placeholder}`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Upstream(Value):
     args: tuple[str, ...] = ()  # templates
     paths: tuple[tuple[str, str], ...] = ()  # method, path below the address; `*` is one part, or the rest of one
     fields: tuple[str, ...] = ()  # of the head, that pass besides the usual ones; `x-*` is any rest
-    queries: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()  # `NAME`, or `NAME=VALUE`
     usage: str = "chat"  # how usage is read and errors are spelled: `anthropic`, `responses`, `chat`, `gemini`
     files: tuple[str, ...] = ()  # of the agent on the host, that may hold the key: `~/PATH:FIELD.FIELD`
     headers: tuple[tuple[str, str], ...] = ()  # variables of the host, and fields of the head that they become

@@ -68,6 +68,9 @@ class Openings:
         self._fields = _FIELDS.union(name for name in fields if not name.endswith(b"*"))
         self._prefixes = (*_FIELD_PREFIXES, *(name[:-1] for name in fields if name.endswith(b"*")))
 
+    def _is_open(self, name: bytes, value: bytes = b"") -> bool:
+        return name in self._queries and _NAME.issuperset(value)
+
     def below(self, target: bytes) -> bytes | None:
         """Return the path below the address, without the query; None if it lies elsewhere."""
         path = target.partition(b"?")[0]
@@ -89,8 +92,8 @@ class Openings:
         """Refuse methods, paths and queries that the agent does not use."""
         if not request.target.startswith(b"/"):
             return _denied(403, "the broker answers for its own upstream only; other hosts are not reached through it")
-        words = [word.partition(b"=") for word in request.target.partition(b"?")[2].split(b"&") if word]
-        if not all(name in self._queries and _NAME.issuperset(value) for name, _, value in words):
+        words = [word for word in request.target.partition(b"?")[2].split(b"&") if word]
+        if not all(word in self._queries or self._is_open(*word.split(b"=", 1)) for word in words):
             return _denied(403, "a part of this query is not open to the sandbox")
         path = self.below(request.target)
         methods = self.methods(path) if path is not None else set()
@@ -282,11 +285,9 @@ class ApiRules(Rules):
         return cleaned.replace(headers=tuple(pair for pair in cleaned.headers if pair[0] != b"set-cookie"))
 
     def filter(self, response: Response) -> BodyFilter | None:
-        """Remove the credential from errors; count other responses, which pass unchanged."""
-        if response.status >= 400:
+        """Remove the credential from what is no answer of a model; count those, which pass unchanged."""
+        if response.status >= 300 or not self._protocol:
             return Cleaner(lambda: self._upstream.recognizer)
-        if not self._protocol:
-            return None
         kind = (header(response, b"content-type") or b"").partition(b";")[0].strip().lower()
         events = kind == b"text/event-stream"
         self._usage = protocols.reader(self._protocol, events=events, added=self._added)

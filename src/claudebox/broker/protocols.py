@@ -56,7 +56,7 @@ _BY_PATH = {
     b"/messages": "anthropic", b"/responses": "responses", b"/responses/compact": "responses",
     b"/chat/completions": "chat", b":generateContent": "gemini", b":streamGenerateContent": "gemini",
 }  # fmt: skip
-_FREE = (b"/count_tokens", b"/input_tokens", b":countTokens", b":loadCodeAssist", b":onboardUser")
+_FREE = (b"/count_tokens", b"/input_tokens", b":countTokens", b":loadCodeAssist")
 
 
 def of_path(path: bytes, otherwise: str) -> str:

@@ -212,7 +212,18 @@ PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
 
 # The same for other agents. What is missing has no stub, since a project full of strange directories would be worse;
 # what a session makes is put aside at its end.
-PUT_ASIDE: tuple[tuple[str, str], ...] = (*agents.PROTECTED, (".cursor/mcp.json", "Cursor starts these servers"))
+PUT_ASIDE: tuple[tuple[str, str], ...] = (
+    *agents.PROTECTED,
+    (".crush.json", "Crush starts servers and runs hooks that stand here"),
+    ("crush.json", "Crush starts servers and runs hooks that stand here"),
+    (".cursor/hooks.json", "Cursor runs these hooks"),
+    (".cursor/mcp.json", "Cursor starts these servers"),
+    (".factory", "droid starts servers and runs hooks that stand here"),
+    (".kilocode/mcp.json", "Kilo Code starts these servers"),
+    (".kiro", "Kiro starts servers and runs hooks that stand here"),
+    (".roo/mcp.json", "Roo Code starts these servers"),
+    (".windsurf/hooks.json", "Windsurf runs these hooks"),
+)
 
 NAMES = (GIT, *(name for name, _, _ in PROTECTED), *(name for name, _ in PUT_ASIDE))  # what `--allow` takes
 
