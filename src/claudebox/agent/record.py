@@ -1,7 +1,7 @@
 """What claudebox must know of an agent to start it: one row per agent, each in a file of this folder.
 
-Texts marked as templates may name `{home}`, `{workdir}`, `{key}` (the end of a key that enters); those of an API `{url}`,
-and those that become variables `{placeholder}`.
+Texts marked as templates may name `{home}`, `{workdir}` and `{key}` (the end of a key that enters); those of an API
+`{url}`, and those that become variables `{placeholder}`.
 """
 
 from __future__ import annotations
