@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from claudebox.host import remedies
-from claudebox.host.bubblewrap import find_bwrap
+from claudebox.host.programs import find_bwrap
 
 ADMIN = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
 

@@ -6,7 +6,7 @@ import pytest
 from tests.support import hosts
 
 from claudebox.base.errors import ClaudeboxError
-from claudebox.host import bubblewrap, remedies
+from claudebox.host import programs, remedies
 from claudebox.host.records import Bubblewrap
 from claudebox.plan import compose
 from claudebox.settings.records import Policy
@@ -105,4 +105,4 @@ def test_the_least_version_of_bwrap_is_one_number():
         compose.make_plan(Policy("exec", ("true",)), hosts.debian(bwrap=Bubblewrap("/usr/bin/bwrap")))
 
     assert raised.value.hint == remedies.explain("bwrap: Unknown option --perms").hint
-    assert bubblewrap.LEAST in raised.value.hint
+    assert programs.BWRAP_LEAST in raised.value.hint

@@ -10,7 +10,7 @@ from tests.conftest import need
 from tests.support import hosts
 
 from claudebox.base.files import read_small
-from claudebox.host import bubblewrap, gather, programs
+from claudebox.host import gather, programs
 from claudebox.host import records as host_records
 from claudebox.settings.records import MountRequest, Policy
 from claudebox.tables import paths as tables_paths
@@ -120,7 +120,7 @@ def fake_bwrap(tmp_path, monkeypatch):
             path.chmod(mode)
         except PermissionError:  # in the sandbox of a build with Nix
             need(condition=False, what="way to make a program setuid")
-        return bubblewrap.find_bwrap((str(tmp_path),))
+        return programs.find_bwrap((str(tmp_path),))
 
     return put
 
@@ -138,7 +138,7 @@ def test_a_bwrap_that_is_privileged_or_replaceable_is_refused(fake_bwrap):
 def test_without_bwrap_the_user_is_told_how_to_get_it(monkeypatch):
     # proves UX-05
     monkeypatch.setattr(programs, "_TRUSTED", ())
-    missing = bubblewrap.find_bwrap(())
+    missing = programs.find_bwrap(())
 
     assert "not installed" in missing.problem
     assert "apt" in missing.remedy

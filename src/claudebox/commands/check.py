@@ -22,7 +22,7 @@ from claudebox.base.files import read_small
 from claudebox.broker import facts as broker_facts
 from claudebox.broker import plan as broker_plan
 from claudebox.commands import rehearsal
-from claudebox.host import bubblewrap, control_groups, machine, programs, remedies
+from claudebox.host import control_groups, machine, programs, remedies
 from claudebox.host import records as host_records
 from claudebox.network import uplink
 from claudebox.nix import facts as nix_facts
@@ -90,7 +90,7 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     path = programs.search_path(environ, machine.current_directory())
     of_launch = list(_launch(environ, wanted))
     yield from of_launch
-    bwrap = bubblewrap.find_bwrap(path)
+    bwrap = programs.find_bwrap(path)
     rows: list[tuple[str, Callable[[], Row]]] = []
     if not bwrap.problem:
         rows.append(("bubblewrap", lambda: _bubblewrap(bwrap)))
@@ -190,9 +190,9 @@ def _attempt(environ: dict[str, str], *command: str, network: str) -> None:
 
 
 def _bubblewrap(bwrap: host_records.Bubblewrap) -> Row:
-    if lacking := [option for option in bubblewrap.USEFUL if option not in bwrap.options]:
+    if lacking := [option for option in programs.BWRAP_USEFUL if option not in bwrap.options]:
         detail = f"{bwrap.path} lacks {', '.join(lacking)}"
-        return "warning", detail, f"install bubblewrap {bubblewrap.FULL} or newer"
+        return "warning", detail, f"install bubblewrap {programs.BWRAP_FULL} or newer"
     return "ok", f"{bwrap.path} has every option that claudebox uses", ""
 
 

@@ -40,7 +40,7 @@ from claudebox.git.refs import (
 from claudebox.git.sandbox import GitError, Limits, Tools
 from claudebox.git.sides import agent_side, agent_side_writable, host_side
 from claudebox.git.state import Private, read_layout, stamp
-from claudebox.host import bubblewrap, programs
+from claudebox.host import programs
 from claudebox.plan import seccomp
 from claudebox.tables import paths as tables_paths
 
@@ -249,7 +249,7 @@ def import_all(instance: Instance, tools: Tools) -> tuple[dict[str, ImportResult
 
 def find_tools(path: tuple[str, ...], *, git_needed: bool = True) -> Tools:
     """Return the programs that it takes to run git in a sandbox."""
-    found, program = bubblewrap.find_bwrap(path), programs.find_tool("git", path)
+    found, program = programs.find_bwrap(path), programs.find_tool("git", path)
     if found.problem:
         raise ClaudeboxError(found.problem, hint=found.remedy)
     if program is None and git_needed:

@@ -13,7 +13,7 @@ from claudebox.base import state as base_state
 from claudebox.base.files import read_small
 from claudebox.base.records import Value
 from claudebox.git import facts as git_facts
-from claudebox.host import bubblewrap, machine, programs, secret_files, sockets
+from claudebox.host import machine, programs, secret_files, sockets
 from claudebox.host import paths as host_paths
 from claudebox.host import protected as host_protected
 from claudebox.host.paths import Examiner
@@ -93,7 +93,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, searching: bool = True
         session=f"{os.getpid()}-{os.urandom(4).hex()}",
         machine=machine.find_machine(policy, path),
         system=system,
-        bwrap=bubblewrap.find_bwrap(path),
+        bwrap=programs.find_bwrap(path),
         places=places,
         project=project,
         mounted=mounted,

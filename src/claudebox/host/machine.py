@@ -11,7 +11,7 @@ from claudebox.base import syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, mode_of, read_small, real_path
 from claudebox.base.records import Value
-from claudebox.host import bubblewrap, programs
+from claudebox.host import programs
 from claudebox.host.records import Machine, Submount, System
 from claudebox.tables import paths as tables_paths
 
@@ -33,7 +33,7 @@ def find_machine(policy: Policy, path: tuple[str, ...]) -> Machine:
         memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         landlock=syscalls.landlock_abi(),
         cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),
-        hostname=bubblewrap.can_name_sandbox(),
+        hostname=programs.can_name_sandbox(),
         terminal=os.isatty(0) and os.isatty(1),
         control_group=_find_group(uid, path, wanted),
         kernel_settings=tuple(row for row in tables_paths.KERNEL_SETTINGS if uid == 0 and os.path.exists(row)),

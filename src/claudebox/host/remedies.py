@@ -7,7 +7,7 @@ import os
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import read_small
 from claudebox.base.records import Value
-from claudebox.host.bubblewrap import LEAST
+from claudebox.host.programs import BWRAP_LEAST
 
 # Ubuntu's restriction of user namespaces: which AppArmor profile lifts it for this bwrap, and how to load it.
 #
@@ -188,7 +188,7 @@ def explain(words: str, bwrap: str = "/usr/bin/bwrap") -> ClaudeboxError:
     elif says(*_USER_NAMESPACE):
         what, hint = "the user namespace could not be made", namespace_remedy(bwrap)
     elif says("unknown option"):
-        what, hint = "bwrap is too old", f"install bubblewrap {LEAST} or newer"
+        what, hint = "bwrap is too old", f"install bubblewrap {BWRAP_LEAST} or newer"
     elif says(*_PRIVILEGE) and is_restricted():
         what, hint = "AppArmor takes the rights of the user namespace away", describe_remedy(bwrap)
     elif says("mount proc") or (says("proc") and says("mount")):

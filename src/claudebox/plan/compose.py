@@ -8,7 +8,7 @@ from claudebox.agent import plan as agent_plan
 from claudebox.agent.facts import find_credential
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import plan as git_plan
-from claudebox.host import bubblewrap
+from claudebox.host import programs
 from claudebox.host.records import ancestors
 from claudebox.network import plan as network_plan
 from claudebox.network.records import Link
@@ -316,11 +316,11 @@ def _is_set(secret: SecretRequest, host: Host) -> bool:
 def _check_bwrap(host: Host) -> None:
     if host.bwrap.problem:
         raise ClaudeboxError(host.bwrap.problem, hint=host.bwrap.remedy)
-    missing = [option for option in bubblewrap.NEEDED if option not in host.bwrap.options]
+    missing = [option for option in programs.BWRAP_NEEDED if option not in host.bwrap.options]
     if missing:
         raise ClaudeboxError(
             f"`{host.bwrap.path}` does not know {', '.join(f'`{option}`' for option in missing)}",
-            hint=f"install bubblewrap {bubblewrap.LEAST} or newer",
+            hint=f"install bubblewrap {programs.BWRAP_LEAST} or newer",
         )
 
 
