@@ -12,7 +12,6 @@ from claudebox.host import programs
 from claudebox.host.records import ancestors
 from claudebox.network import plan as network_plan
 from claudebox.network.records import Link
-from claudebox.plan import absent as plan_absent
 from claudebox.plan import bwrap, masking, mount_checks, sandbox_md, seccomp
 from claudebox.plan import environment as plan_environment
 from claudebox.plan import mounts as plan_mounts
@@ -56,9 +55,9 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     made = tuple(agent_plan.plan_variables(policy, host, held))
     variables = plan_environment.plan_variables(policy, host, (*made, *extra.variables))
     outside = plan_environment.path_outside(host, variables)
-    absent = plan_absent.find_absent(host, outside)
-    variables += tuple(plan_absent.plan_variables(absent, host))
-    extra = extra.replace(mounts=(*extra.mounts, *plan_absent.plan_mounts(absent)))
+    absent = plan_environment.find_absent(host, outside)
+    variables += tuple(plan_environment.plan_absent_handler(absent, host))
+    extra = extra.replace(mounts=(*extra.mounts, *plan_environment.plan_absent_table(absent)))
     rows = _rows(policy, host, held, extra)
     own_git = git_plan.plan_private(policy, host)
     checkouts = (f"{git_plan.CHECKOUTS}/{row.name}" for row in host.git.empty_submodules)

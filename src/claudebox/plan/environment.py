@@ -1,19 +1,23 @@
-"""Policy + Host → the variables of the sandbox: it starts empty, and a variable enters because a row names it."""
+"""Policy + Host → the variables of the sandbox: it starts empty, and a variable enters because a row names it.
+
+Also what tells shells inside why a program of the home is missing.
+"""
 
 from __future__ import annotations
 
 from claudebox import __version__
 from claudebox.base.errors import ClaudeboxError
+from claudebox.host import programs
 from claudebox.host.records import KeptOut
 from claudebox.network import plan as network_plan
 from claudebox.plan import storage as plan_storage
-from claudebox.plan.records import Deferred, Variable, placeholder_key
+from claudebox.plan.records import Deferred, Mount, Variable, placeholder_key
 from claudebox.tables import environment as tables_environment
 from claudebox.tables import secrets as tables_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from claudebox.host.records import Host
     from claudebox.settings.records import Policy
@@ -225,3 +229,42 @@ def withheld(host: Host, entering: Iterable[Variable]) -> tuple[str, ...]:
         for harmless, name in sorted(out)
         if name not in entered and not (harmless and name in tables_environment.MADE_BY_SHELLS)
     )
+
+
+_ABSENT = "/run/claudebox/absent"  # inside: names, each with a sentence
+_HANDLER_VARIABLE = "BASH_FUNC_command_not_found_handle%%"  # a function that bash calls
+_HANDLER = f"""() {{
+ local name words
+ while IFS=$'\\t' read -r name words; do
+  [ "$name" = "$1" ] && printf 'claudebox: %s\\n' "$words" >&2
+ done <{_ABSENT}
+ printf 'bash: %s: command not found\\n' "$1" >&2
+ return 127
+}}"""
+
+
+def find_absent(host: Host, outside: tuple[KeptOut, ...]) -> dict[str, str]:
+    """Return the programs that are `outside`, each with a sentence that says what brings it in."""
+    found: dict[str, str] = {}
+    listed = dict(host.tools.outside)
+    for row in outside:
+        for name in listed.get(row.path, ()):
+            place = programs.spell(row.path.removesuffix(f"/{name}"), host.home)
+            sentence = f"{name} of {place} is not inside: {programs.describe(row, host.home)}"
+            if sentence.isprintable():
+                found.setdefault(name, sentence)
+    return found
+
+
+def plan_absent_table(absent: dict[str, str]) -> Iterator[Mount]:
+    """Yield the table that shells inside read."""
+    if absent:
+        content = "".join(f"{name}\t{sentence}\n" for name, sentence in absent.items())
+        reason = "names programs that are not inside"
+        yield Mount(_ABSENT, "file", reason, content=content.encode("utf-8", "surrogateescape"), mode=0o444)
+
+
+def plan_absent_handler(absent: dict[str, str], host: Host) -> Iterator[Variable]:
+    """Yield the function by which bash names what would bring a missing program in."""
+    if absent and host.system.bash:
+        yield Variable(_HANDLER_VARIABLE, _HANDLER, "claudebox", "lets bash say what brings a missing program in")
