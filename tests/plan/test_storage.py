@@ -6,12 +6,12 @@ import pytest
 from tests.support import hosts
 
 from claudebox.agent.kinds import find_kind
-from claudebox.plan import storage as plan_storage
+from claudebox.plan import mounts as plan_mounts
 from claudebox.settings.records import MountRequest, Policy
 
 
 def rows(host, **wanted):
-    return {row.dest: row for row in plan_storage.plan_mounts(Policy("client", **wanted), host)}
+    return {row.dest: row for row in plan_mounts.plan_storage(Policy("client", **wanted), host)}
 
 
 @pytest.mark.parametrize(
@@ -39,5 +39,5 @@ def test_caches_are_those_of_the_project_and_out_of_the_way_of_what_was_asked_fo
     assert set(rows(host, mounts=(below,))) == {"/tmp", hosts.HOME, "/run/claudebox/cache"}
     agent = find_kind("codex").replace(state=((".cache/agent", "home/agent"),))
     assert set(rows(host, agent=agent)) == {"/tmp", hosts.HOME, "/run/claudebox/cache"}
-    names = {row.name for row in plan_storage.plan_variables(Policy("client", caches="off"), host)}
+    names = {row.name for row in plan_mounts.plan_caches(Policy("client", caches="off"), host)}
     assert names == {"PYTHONPYCACHEPREFIX"}

@@ -7,7 +7,7 @@ import os
 from claudebox import build_paths
 from claudebox.base.errors import ClaudeboxError
 from claudebox.nix.records import number
-from claudebox.plan import storage as plan_storage
+from claudebox.plan import mounts as plan_mounts
 from claudebox.plan.records import Additions, Mount, NixAccess, NixRelay, Variable
 from claudebox.settings import parsers
 from claudebox.tables import environment as tables_environment
@@ -80,7 +80,7 @@ def _mounts(policy: Policy, host: Host, nix: Nix, decision: NixAccess) -> Iterat
 
 def _own_cache(policy: Policy, host: Host) -> bool:
     """Return whether Nix's cache needs a mount of its own, because ~/.cache is not kept."""
-    return plan_storage.caches_inside(policy, host) != f"{host.home}/.cache"
+    return plan_mounts.caches_inside(policy, host) != f"{host.home}/.cache"
 
 
 def _has_registry(policy: Policy, nix: Nix) -> bool:

@@ -16,7 +16,6 @@ from claudebox.plan import bwrap, masking, mount_checks, sandbox_md, seccomp
 from claudebox.plan import environment as plan_environment
 from claudebox.plan import mounts as plan_mounts
 from claudebox.plan import protected as plan_protected
-from claudebox.plan import storage as plan_storage
 from claudebox.plan.records import Additions, Mount, Plan, join_additions
 from claudebox.settings.records import named
 
@@ -63,7 +62,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     checkouts = (f"{git_plan.CHECKOUTS}/{row.name}" for row in host.git.empty_submodules)
     kept = (
         *(place for _, place in policy.agent.state),
-        *plan_storage.kept(policy, host),
+        *plan_mounts.list_kept(policy, host),
         *extra.kept,
         *(f"git/{own.name}/own" for own in own_git),
         *(f"hooks/{os.path.basename(hooks.copy)}" for own in own_git for hooks in own.hooks),
@@ -115,8 +114,8 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         secrets=host.secrets.held,
         broker=broker,
         git=own_git,
-        caches=plan_storage.find_caches(policy, host),
-        scratch=plan_storage.find_scratch(policy, host),
+        caches=plan_mounts.find_caches(policy, host),
+        scratch=plan_mounts.find_scratch(policy, host),
         group=group,
     )
 
@@ -181,7 +180,7 @@ def _rows(policy: Policy, host: Host, held: str, extra: Additions) -> tuple[Moun
     texts: dict[str, Kind] = {sandbox_md.PATH: "file", **agent_plan.instructions(policy, host)}
     own: tuple[Mount, ...] = (
         *plan_mounts.plan_mounts(policy, host),
-        *plan_storage.plan_mounts(policy, host),
+        *plan_mounts.plan_storage(policy, host),
         *agent_plan.plan_mounts(policy, host, held),
         *plan_protected.plan_mounts(policy, host),
         *git_plan.plan_mounts(policy, host),

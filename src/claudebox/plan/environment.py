@@ -10,7 +10,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.host import programs
 from claudebox.host.records import KeptOut
 from claudebox.network import plan as network_plan
-from claudebox.plan import storage as plan_storage
+from claudebox.plan import mounts as plan_mounts
 from claudebox.plan.records import Deferred, Mount, Variable, placeholder_key
 from claudebox.tables import environment as tables_environment
 from claudebox.tables import secrets as tables_secrets
@@ -28,7 +28,7 @@ _ALL_AUTHORITIES = ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *tables_environment.AU
 
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
-    own = (*_made(host), *_certificates(host), *plan_storage.plan_variables(policy, host), *_without_repository(host))
+    own = (*_made(host), *_certificates(host), *plan_mounts.plan_caches(policy, host), *_without_repository(host))
     own = (*_programs(policy, host), *own)
     rows = {row.name: row for row in (*own, *network_plan.plan_variables(policy, host), *made)}
     for name, reason, rule in (*tables_environment.PASSED, *policy.agent.passed):
@@ -171,7 +171,7 @@ def _programs(policy: Policy, host: Host) -> Iterable[Variable]:
 
     for name, value in found.variables:
         yield Variable(name, value, "host", "where programs are that are shown")
-    caches = plan_storage.caches_inside(policy, host) or f"{host.home}/.cache"
+    caches = plan_mounts.caches_inside(policy, host) or f"{host.home}/.cache"
     for program in sorted(found.names & tables_tools.STARTERS.keys()):
         for name, place in tables_tools.STARTERS[program].caches:
             yield Variable(name, f"{caches}/{place}", "claudebox", "where this program keeps its cache")
