@@ -24,8 +24,8 @@ from claudebox.git import state as git_state  # noqa: E402
 from claudebox.git.sandbox import Tools  # noqa: E402
 from claudebox.plan import seccomp  # noqa: E402
 from claudebox.undo import restore  # noqa: E402
+from claudebox.undo.manifest import Scan  # noqa: E402
 from claudebox.undo.store import SnapshotStore  # noqa: E402
-from claudebox.undo.walker import Scan  # noqa: E402
 
 LAUNCH = ("-y", "--set", "git_import=manual", "--exec", "--")
 # Files → milliseconds: a launch more than with the same files and no repository, an import, the first snapshot and

@@ -15,7 +15,7 @@ from tests.support.sandbox import PYTHON
 
 from claudebox.report import changes as report_changes
 from claudebox.report import kinds, screen
-from claudebox.undo import snapshot, walker
+from claudebox.undo import manifest, snapshot
 
 WORK = (
     "echo b >>deep/er/notes.md; echo new >new.txt; mkdir src; echo 1 >src/main.py; git add -A; git commit -qm work;"
@@ -387,8 +387,8 @@ def test_a_directory_that_was_listed_in_part_has_no_new_files_that_were_there(tm
         (tmp_path / f"{number}.py").touch()
     time.sleep(0.05)
     times = iter((0.0, 0.0, 0.0))
-    monkeypatch.setattr(walker, "_EVERY", 8)
-    monkeypatch.setattr(walker, "time", SimpleNamespace(monotonic=lambda: next(times, 9.0), time_ns=time.time_ns))
+    monkeypatch.setattr(manifest, "_EVERY", 8)
+    monkeypatch.setattr(manifest, "time", SimpleNamespace(monotonic=lambda: next(times, 9.0), time_ns=time.time_ns))
     begun = snapshot.begin(str(tmp_path), deadline=5.0)
     monkeypatch.undo()
     assert begun.listing is not None

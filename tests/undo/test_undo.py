@@ -317,8 +317,8 @@ def test_what_changes_after_the_last_look_stays(tmp_path):
     # proves UNDO-02
     from claudebox.undo import restore
     from claudebox.undo.comparison import Comparison
+    from claudebox.undo.manifest import Scan
     from claudebox.undo.store import SnapshotStore
-    from claudebox.undo.walker import Scan
 
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
@@ -397,8 +397,8 @@ def test_a_link_to_where_a_directory_was_moved_is_undone(user_project):
 def test_a_file_with_the_number_of_one_that_was_moved_stays(tmp_path):
     # proves UNDO-02
     from claudebox.undo.comparison import Comparison
+    from claudebox.undo.manifest import Scan
     from claudebox.undo.store import SnapshotStore
-    from claudebox.undo.walker import Scan
 
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
@@ -448,8 +448,8 @@ def test_how_far_an_undo_is_is_said(tmp_path, capfd):
 
     from claudebox.undo import restore
     from claudebox.undo.comparison import Comparison
+    from claudebox.undo.manifest import Scan
     from claudebox.undo.store import SnapshotStore
-    from claudebox.undo.walker import Scan
 
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
@@ -775,8 +775,8 @@ def test_snapshots_are_pruned_with_their_contents(user_project):
 
 def test_contents_that_are_not_used_are_swept_away(tmp_path):
     # proves UNDO-01
+    from claudebox.undo.manifest import Scan
     from claudebox.undo.store import SnapshotStore
-    from claudebox.undo.walker import Scan
 
     root, place = tmp_path / "p", str(tmp_path / "undo")
     root.mkdir()
@@ -846,8 +846,8 @@ def test_what_was_not_written_is_not_taken_for_kept(tmp_path, monkeypatch):
 
 def test_a_file_that_cannot_be_pruned_is_no_problem_of_the_session(tmp_path, monkeypatch):
     # proves UNDO-01
+    from claudebox.undo.manifest import Scan
     from claudebox.undo.store import SnapshotStore
-    from claudebox.undo.walker import Scan
 
     store = SnapshotStore(str(tmp_path / "store"))
     (tmp_path / "store/1.start").touch()
@@ -987,7 +987,7 @@ def test_a_racing_link_leads_nothing_away(user_project):
 
 def test_a_racing_link_leads_no_snapshot_away(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.walker import Scan
+    from claudebox.undo.manifest import Scan
 
     (tmp_path / "victim").mkdir()
     (tmp_path / "project/src").mkdir(parents=True)
@@ -1031,9 +1031,9 @@ def test_a_python_without_sqlite_says_that_undo_is_not_available(monkeypatch):
 
 def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):
     # proves UNDO-01
+    from claudebox.undo.manifest import Scan
     from claudebox.undo.snapshot import CutOffError
     from claudebox.undo.store import SnapshotStore
-    from claudebox.undo.walker import Scan
 
     (tmp_path / "p").mkdir()
     for number in range(40):
@@ -1113,8 +1113,8 @@ def test_what_another_undo_took_away_meanwhile_is_no_problem(tmp_path):
     # One that was killed may not have ended yet; every one of them was the second process of its sandbox.
     from claudebox.git.sandbox import Tools
     from claudebox.undo import restore
+    from claudebox.undo.manifest import Scan
     from claudebox.undo.store import SnapshotStore
-    from claudebox.undo.walker import Scan
 
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
@@ -1146,7 +1146,7 @@ def interrupt(box: Box, words: tuple[str, ...], numbers: random.Random) -> None:
 def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
     # proves UNDO-01
     from claudebox.undo.comparison import Comparison
-    from claudebox.undo.walker import Scan
+    from claudebox.undo.manifest import Scan
 
     (tmp_path / "early").write_text("e")
     (tmp_path / "directory").mkdir()
@@ -1169,7 +1169,7 @@ def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
 def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, moment):
     # proves UNDO-01
     from claudebox.undo.comparison import Comparison
-    from claudebox.undo.walker import Scan
+    from claudebox.undo.manifest import Scan
 
     for number in range(4):
         (tmp_path / f"d{number}/below").mkdir(parents=True)
@@ -1242,8 +1242,8 @@ def test_any_destruction_is_undone_byte_for_byte(tmp_path_factory, steps):
     # proves UNDO-01
     from claudebox.git.sandbox import Tools
     from claudebox.undo import restore
+    from claudebox.undo.manifest import Scan
     from claudebox.undo.store import SnapshotStore
-    from claudebox.undo.walker import Scan
 
     base = tmp_path_factory.mktemp("undo")
     root = base / "project"

@@ -14,8 +14,8 @@ from tests.undo.test_undo import STEPS, destroy
 from claudebox.git.sandbox import Tools
 from claudebox.undo import restore
 from claudebox.undo.comparison import Comparison, find_changes
+from claudebox.undo.manifest import Scan
 from claudebox.undo.store import SnapshotStore
-from claudebox.undo.walker import Scan
 
 MINE = st.sampled_from(("new", "edit", "delete", "mode", "move", "directory"))
 NUMBERS = st.integers(0, 1 << 20)

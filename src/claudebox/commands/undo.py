@@ -27,10 +27,10 @@ from claudebox.undo import refs as undo_refs
 from claudebox.undo import restore
 from claudebox.undo.comparison import MEANWHILE, Comparison, find_changed_meanwhile, find_changes
 from claudebox.undo.contents import read_kept, read_present
+from claudebox.undo.manifest import Scan
 from claudebox.undo.refs import RefComparison
 from claudebox.undo.snapshot import find_skipped
 from claudebox.undo.store import UNDO, SnapshotStore
-from claudebox.undo.walker import Scan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

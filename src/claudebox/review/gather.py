@@ -32,9 +32,9 @@ from claudebox.tables.secrets import file_looks_secret
 from claudebox.undo import refs as undo_refs
 from claudebox.undo.comparison import find_changes
 from claudebox.undo.contents import read_kept, read_left
+from claudebox.undo.manifest import Scan
 from claudebox.undo.snapshot import find_skipped
 from claudebox.undo.store import SnapshotStore
-from claudebox.undo.walker import Scan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import LOST, Closing, identify
 from claudebox.base.records import Value
 from claudebox.run.sidecars import Sidecar
-from claudebox.undo.manifest import LeftOut, Snapshot
-from claudebox.undo.walker import Scan
+from claudebox.undo.manifest import LeftOut, Scan, Snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
