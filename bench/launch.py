@@ -29,10 +29,7 @@ from claudebox.host import gather  # noqa: E402
 from claudebox.plan import compose  # noqa: E402
 from claudebox.run import prepare  # noqa: E402
 from claudebox.run.stubs import SessionStubs  # noqa: E402
-from claudebox.settings import (  # noqa: E402
-    layers,
-    policy,
-)
+from claudebox.settings import layers  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -182,7 +179,7 @@ def _bare(name: str, installed: str, argv: Sequence[str], environ: dict[str, str
     twin = tempfile.mkdtemp(prefix="twin-", dir=os.path.dirname(project))
     os.chdir(twin)
     Case("the first launch", (installed, *PAYLOAD), environ).run()  # makes the state of this project
-    wishes = policy.decide_policy(layers.read_settings(argv, environ), home=environ["HOME"], workdir=twin)
+    wishes = layers.decide_policy(layers.read_settings(argv, environ), home=environ["HOME"], workdir=twin)
     facts = gather.read_host(wishes, environ)
     facts = facts.replace(machine=facts.machine.replace(terminal=False))
     made = compose.make_plan(wishes, facts).replace(gate=())

@@ -165,11 +165,10 @@ def _approve(request: Iterable[str]) -> bool:
 
 def decide_policy(settings: Settings, environ: dict[str, str]) -> Policy:
     from claudebox.host import machine
-    from claudebox.settings import policy as settings_policy
+    from claudebox.settings import layers
 
-    return settings_policy.decide_policy(
-        settings, home=machine.current_home(environ), workdir=machine.current_directory()
-    )
+    home, workdir = machine.current_home(environ), machine.current_directory()
+    return layers.decide_policy(settings, home=home, workdir=workdir)
 
 
 def make_plan(

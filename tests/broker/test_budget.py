@@ -25,8 +25,7 @@ from claudebox.commands.demo import server
 from claudebox.network.records import Budget
 from claudebox.plan import compose
 from claudebox.report.receipt import lines
-from claudebox.settings.layers import read_settings
-from claudebox.settings.policy import decide_policy
+from claudebox.settings.layers import decide_policy, read_settings
 from claudebox.settings.records import Policy
 from claudebox.tables import prices
 

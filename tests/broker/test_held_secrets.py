@@ -17,7 +17,6 @@ from claudebox.plan import audit, compose, explain, sandbox_md
 from claudebox.plan import environment as plan_environment
 from claudebox.plan.records import Deferred, placeholder_key
 from claudebox.settings import layers as settings_layers
-from claudebox.settings import policy
 from claudebox.settings.layers import Layer, SettingValue
 from claudebox.settings.records import NameRequest, Policy, SecretRequest
 
@@ -36,7 +35,7 @@ def row(
 def decide(*argv: str, rows=(), layers=None) -> Policy:
     given = [Layer("file", {"secrets": tuple(rows)})] if layers is None else layers
     merged = settings_layers.merge(settings_layers.parse_arguments(argv), {}, given)
-    return policy.decide_policy(merged, home="/home/alice", workdir="/home/alice/project")
+    return settings_layers.decide_policy(merged, home="/home/alice", workdir="/home/alice/project")
 
 
 def test_a_row_names_variable_hosts_and_source():

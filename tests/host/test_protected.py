@@ -8,7 +8,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.plan import audit, compose
 from claudebox.plan import protected as plan_protected
 from claudebox.plan.records import Mount, Stub
-from claudebox.settings import layers, policy
+from claudebox.settings import layers
 from claudebox.settings.records import NameRequest, Policy
 from claudebox.tables import paths as tables_paths
 
@@ -101,8 +101,8 @@ def test_only_what_is_protected_can_be_opened():
     # proves SEC-04
     for name in ("", "src", ".git", ".git/hooks", "../x", "/"):
         with pytest.raises(ClaudeboxError, match="`--allow`"):
-            policy.decide_policy(layers.read_settings(["--allow", name], {}), home="/h", workdir=PROJECT)
-    wishes = policy.decide_policy(
+            layers.decide_policy(layers.read_settings(["--allow", name], {}), home="/h", workdir=PROJECT)
+    wishes = layers.decide_policy(
         layers.read_settings(["--allow", tables_paths.GIT, "--allow", ".claude"], {}), home="/h", workdir=PROJECT
     )
     assert [request.name for request in wishes.allow] == [tables_paths.GIT, ".claude"]

@@ -10,8 +10,7 @@ from claudebox.base import addresses
 from claudebox.base.errors import ClaudeboxError
 from claudebox.network import sidecar as network_sidecar
 from claudebox.settings.domains import read_address
-from claudebox.settings.layers import SettingValue, read_settings
-from claudebox.settings.policy import decide_policy
+from claudebox.settings.layers import SettingValue, decide_policy, read_settings
 
 
 def read(text):

@@ -19,7 +19,7 @@ from claudebox.nix import plan as nix_plan
 from claudebox.nix.records import Daemon, Location, Nix, number
 from claudebox.plan import audit, compose
 from claudebox.settings import layers, parsers
-from claudebox.settings.policy import decide_policy
+from claudebox.settings.layers import decide_policy
 from claudebox.settings.records import NameRequest, Policy
 
 PROGRAM = "/nix/store/x-nix/bin/nix"

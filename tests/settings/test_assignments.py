@@ -8,12 +8,12 @@ import re
 import pytest
 
 from claudebox.base.errors import ClaudeboxError
-from claudebox.settings import layers, policy
+from claudebox.settings import layers
 from claudebox.settings.layers import SettingValue
 
 
 def decide(*argv):
-    return policy.decide_policy(layers.read_settings([*argv, "--shell"], {}), home="/h", workdir="/w")
+    return layers.decide_policy(layers.read_settings([*argv, "--shell"], {}), home="/h", workdir="/w")
 
 
 def test_any_setting_can_be_set_as_in_a_file():

@@ -7,7 +7,6 @@ import pytest
 from claudebox.base.errors import ClaudeboxError
 from claudebox.settings import files as settings_files
 from claudebox.settings import layers as settings_layers
-from claudebox.settings import policy
 
 
 def layers(home, text, *, role="config.toml"):
@@ -20,7 +19,7 @@ def layers(home, text, *, role="config.toml"):
 
 def listed(home, text, *argv):
     found = settings_layers.merge(settings_layers.parse_arguments(argv), {}, layers(home, text))
-    return [row.name for row in policy.decide_policy(found, home="/h", workdir="/w").domains]
+    return [row.name for row in settings_layers.decide_policy(found, home="/h", workdir="/w").domains]
 
 
 def test_groups_are_defined_once_and_used_by_name(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 from claudebox.base.errors import ClaudeboxError
 from claudebox.settings import domains as settings_domains
 from claudebox.settings import layers as settings_layers
-from claudebox.settings import policy
 from claudebox.settings.domains import Permission, canonical, expand, parse_domain
 from claudebox.tables.network import GROUPS
 
@@ -125,7 +124,7 @@ def test_groups_that_are_brought_are_sound(group):
 
 
 def decide(*argv, layers=()):
-    return policy.decide_policy(
+    return settings_layers.decide_policy(
         settings_layers.merge(settings_layers.parse_arguments(argv), {}, layers), home="/h", workdir="/w"
     )
 

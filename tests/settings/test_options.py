@@ -15,7 +15,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.commands import complete, profiles
 from claudebox.commands import usage as helping
 from claudebox.plan import explain
-from claudebox.settings import document, parsers, policy, trust
+from claudebox.settings import document, parsers, trust
 from claudebox.settings import files as settings_files
 from claudebox.settings import layers as settings_layers
 from claudebox.settings import table as settings_table
@@ -58,7 +58,7 @@ def longer_table(monkeypatch):
     for module in (
         settings_table,
         settings_layers,
-        policy,
+        settings_layers,
         document,
         trust,
         profiles,
@@ -67,7 +67,7 @@ def longer_table(monkeypatch):
         complete,
     ):
         monkeypatch.setattr(module, "SETTINGS", rows)
-    monkeypatch.setattr(policy, "Policy", LongerPolicy)
+    monkeypatch.setattr(settings_layers, "Policy", LongerPolicy)
 
 
 @pytest.fixture
@@ -98,14 +98,14 @@ def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
     with pytest.raises(ClaudeboxError, match=r"config\.toml:2: `nice` must be a number from 0 to 19, not `20`"):
         layers(home, 'yes = true\nnice = "20"')
     # policy
-    wanted: Any = policy.decide_policy(
+    wanted: Any = settings_layers.decide_policy(
         settings_layers.merge(settings_layers.parse_arguments(["--nice", "7"]), {}, layers(home, text)),
         home="/h",
         workdir="/w",
     )
     assert (wanted.nice, [request.name for request in wanted.birds]) == (7, ["owl"])
     with pytest.raises(ClaudeboxError, match="`--nice` must be a number from 0 to 19, not `x`"):
-        policy.decide_policy(settings_layers.read_settings(["--nice", "x"], {}), home="/h", workdir="/w")
+        settings_layers.decide_policy(settings_layers.read_settings(["--nice", "x"], {}), home="/h", workdir="/w")
     # help, man page, completions
     assert "--weather SKY" in "\n".join(helping.flags_text())
     assert 'weather = "sun"' in "\n".join(helping.settings_text())

@@ -4,7 +4,6 @@ import pytest
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.settings import layers, parsers
-from claudebox.settings import policy as settings_policy
 from claudebox.settings.records import MountRequest, NameRequest, Policy, UndoRequest
 from claudebox.tables.paths import UNKEPT
 
@@ -12,7 +11,7 @@ HOME, WORKDIR = "/home/alice", "/home/alice/project"
 
 
 def decide(*argv: str, **environ: str) -> Policy:
-    return settings_policy.decide_policy(layers.read_settings(argv, environ), home=HOME, workdir=WORKDIR)
+    return layers.decide_policy(layers.read_settings(argv, environ), home=HOME, workdir=WORKDIR)
 
 
 def mount(value: str) -> MountRequest:

@@ -9,7 +9,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.commands import complete
 from claudebox.plan import compose
 from claudebox.plan.records import Plan
-from claudebox.settings import layers, parsers, policy
+from claudebox.settings import layers, parsers
 from claudebox.settings.layers import Settings
 from claudebox.settings.table import SETTINGS
 from claudebox.settings.verbs import VERBS
@@ -108,7 +108,7 @@ def test_completion_of_any_words_prints_whole_lines(words):
 @given(arguments, environs, strings)
 def test_any_arguments_lead_to_a_plan_or_to_an_error_for_a_user(argv, environ, home):
     def made() -> Plan:
-        wishes = policy.decide_policy(layers.read_settings(argv, environ), home=home, workdir=hosts.PROJECT)
+        wishes = layers.decide_policy(layers.read_settings(argv, environ), home=home, workdir=hosts.PROJECT)
         return compose.make_plan(wishes, hosts.asking(hosts.debian(environ=environ), wishes))
 
     outcome = attempt(made)
@@ -120,7 +120,7 @@ def test_any_arguments_lead_to_a_plan_or_to_an_error_for_a_user(argv, environ, h
 def test_a_mount_request_always_has_absolute_plain_paths(value):
     # proves EXT-02, C27
     try:
-        wishes = policy.decide_policy(
+        wishes = layers.decide_policy(
             layers.read_settings(["--mount-ro", value], {}), home=hosts.HOME, workdir=hosts.PROJECT
         )
     except ClaudeboxError:

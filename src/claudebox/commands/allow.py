@@ -13,7 +13,7 @@ from claudebox.broker.sidecar import control_directory
 from claudebox.host.machine import current_directory, current_home
 from claudebox.run.live_sessions import list_sessions
 from claudebox.settings import domains as settings_domains
-from claudebox.settings.policy import read_groups
+from claudebox.settings.layers import read_groups
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
