@@ -15,7 +15,7 @@ from hypothesis import given, note
 from hypothesis import settings as bounds
 from hypothesis import strategies as st
 
-from claudebox.base import globs
+from claudebox.git import config
 from claudebox.report import changes as report_changes
 from claudebox.report import kinds, screen
 from claudebox.report.changes import Places
@@ -307,10 +307,10 @@ def test_rules_that_an_agent_wrote_hide_nothing(tmp_path):
 
 def test_no_pattern_takes_long():
     # proves SHOW-01
-    glob = globs.compile_glob("*a" * 120 + "b")
+    glob = config.compile_glob("*a" * 120 + "b")
 
     assert not glob("a" * 255)  # with a regular expression, not in this century
     begun = time.monotonic()
-    assert globs.compile_glob("[" * 30_000)("[" * 30_000)
+    assert config.compile_glob("[" * 30_000)("[" * 30_000)
     assert time.monotonic() - begun < 5.0  # fnmatch alone: half a minute
-    assert not globs.fits_path(["a"] * 300, [None, glob] * 20)
+    assert not config.fits_path(["a"] * 300, [None, glob] * 20)

@@ -7,9 +7,9 @@ import sys
 
 from claudebox.base import trees
 from claudebox.base.files import Closing, open_beneath, read_at
-from claudebox.base.globs import compile_glob, compile_path, fits_path
 from claudebox.base.records import Value
 from claudebox.base.trees import IS_DIRECTORY, IS_FILE, IS_LINK, KIND
+from claudebox.git.config import compile_glob, compile_path, fits_path
 from claudebox.tables import reported_paths
 from claudebox.tables.reported_paths import OUTPUT, UNASKED
 
@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from claudebox.base.globs import Glob
+    from claudebox.git.config import Glob
 
     Rule = tuple[list[Glob | None], bool, bool]  # a glob for each part of a path, whether it ignores, directories only
 
