@@ -76,13 +76,12 @@ def test_a_project_is_written_by_everything_else(wishes, present):
     assert Stub(f"{PROJECT}/.claude", "directory") in plan.stubs
 
 
-def test_a_link_cannot_be_protected_and_is_mentioned():
+def test_a_link_gets_neither_a_mount_nor_a_stub():
     # proves C01, SEC-04
     machine = host(links=(".claude",))
 
     assert f"{PROJECT}/.claude" not in rows(machine)
     assert not [stub for stub in plan_protected.stubs(Policy("client"), machine) if stub.path.endswith("/.claude")]
-    assert [line for line in plan_protected.warnings(Policy("client"), machine) if ".claude is a link" in line]
 
 
 @pytest.mark.parametrize("name", [".claude", ".mcp.json", ".vscode"])

@@ -48,16 +48,6 @@ def test_a_launch_says_what_it_leaves_open(user_box):
     assert "--allow .vscode: the agent can change it" in result.stderr
 
 
-def test_protected_paths_that_are_links_are_warned_about(user_box):
-    # proves SEC-04, C01
-    checkout = repositories.make(user_box)
-    checkout.sh("mkdir else; ln -s else .vscode; touch mcp; ln -s mcp .mcp.json")
-    result = user_box.sh("true")
-    for name in (".vscode", ".mcp.json"):
-        assert f"{user_box.project}/{name} is a link and cannot be protected" in result.stderr
-    assert os.listdir(f"{user_box.project}/else") == []
-
-
 def test_a_link_for_the_git_directory_is_warned_about(user_box):
     # proves SEC-04
     checkout = repositories.make(user_box)

@@ -44,6 +44,36 @@ def test_a_link_that_leads_to_it_is_put_aside_and_so_is_what_stands_in_a_closed_
     os.chmod(user_box.project, 0o755)
 
 
+def test_what_a_link_leads_to_is_read_only_and_another_link_is_put_aside(user_box):
+    # proves ANY-06, C01
+    links = {".codex": "tools/codex", ".gemini": "nowhere", ".claude": ".agents", ".cursor": "ide", ".qwen": "/etc",
+             ".opencode": "a", "a": "b", ".mcp.json": "mcp"}  # fmt: skip
+    for path in ("tools/codex/config.toml", ".agents/settings.json", "ide/rules", "b/plugin", "mcp"):
+        user_box.write(path, "mine")
+    for name, target in links.items():
+        os.symlink(target, f"{user_box.project}/{name}")
+    quiet = user_box.sh(
+        "for name in tools/codex .agents b; do echo evil >$name/x; done; echo evil >>mcp; echo yes >works"
+    )
+
+    assert not any(os.path.lexists(f"{user_box.project}/{name}/x") for name in ("tools/codex", ".agents", "b"))
+    assert Path(user_box.project, "mcp").read_text() == "mine"
+    assert Path(user_box.project, "works").read_text() == "yes\n"
+    assert {name: os.readlink(f"{user_box.project}/{name}") for name in links} == links
+    assert "put aside" not in quiet.stderr
+
+    result = user_box.sh(
+        "rm .codex .claude .qwen a; mkdir .codex .claude a other nowhere; echo evil >.codex/config.toml;"
+        "echo {} >ide/mcp.json; touch other/plugin nowhere/x; ln -s other a; ln -s /etc .qwen"
+    )
+    for name in (".codex", ".claude", ".cursor", ".gemini"):
+        assert not os.path.lexists(f"{user_box.project}/{name}"), result.stderr
+        assert os.path.lexists(f"{user_box.project}/{name}.claudebox")
+    assert os.readlink(f"{user_box.project}/.qwen") == "/etc"  # as it was
+    assert os.readlink(f"{user_box.project}/.opencode.claudebox") == "a"
+    assert Path(user_box.project, "tools/codex/config.toml").read_text() == "mine"
+
+
 def test_what_a_killed_session_made_is_put_aside_by_the_next_launch(user_box, background):
     # proves ANY-06, REPORT-01
     script = "mkdir .codex; echo $PPID >started; sleep 60"

@@ -170,9 +170,9 @@ def _settle(look_at: Callable[[], Iterable[ProtectedPath]], instance: Instance) 
 
 def _rows(workdir: str, repository: Repository | None) -> Iterator[ProtectedPath]:
     for name, stub, reason in tables_paths.PROTECTED:
-        yield _look(name, workdir, name, stub, reason)
+        yield from _look_through(name, workdir, stub, reason)
     for name, reason in kinds.list_put_aside():
-        yield _look(name, workdir, name, "none", reason)
+        yield from _look_through(name, workdir, "none", reason)
     if repository is None:
         return
     if repository.root != workdir or (repository.problem and repository.gitfile is None):
@@ -191,6 +191,16 @@ def _rows(workdir: str, repository: Repository | None) -> Iterator[ProtectedPath
             below = _obstacle(workdir, relative) or (relative if _has_other_files(path) else f"{relative}/.git")
             yield _look(tables_paths.SUBMODULES, workdir, below, "none", "git looks into submodules")
     yield from (row for row in (_look_at(executed, workdir, workdir) for executed in repository.executed) if row)
+
+
+def _look_through(name: str, workdir: str, stub: StubKind, reason: str) -> Iterator[ProtectedPath]:
+    """Look at a path of the project and, if a link is on the way, at the place in the project that it leads to."""
+    row = _look(name, workdir, name, stub, reason)
+    yield row
+    top = f"{workdir.rstrip('/')}/"
+    real = real_path(f"{top}{name}") if row.kind == "link" else ""
+    if real.startswith(top) and ".git" not in real[len(top) :].split("/"):
+        yield _look(name, workdir, real[len(top) :], "none", reason)
 
 
 def _look_at(executed: Executed, base: str, real: str) -> ProtectedPath | None:

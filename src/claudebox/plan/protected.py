@@ -132,7 +132,7 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
     for row in host.project.protected:
         if row.name in _opened(policy):
             continue
-        if row.kind == "link":
+        if row.kind == "link" and row.name in (tables_paths.GIT, tables_paths.SUBMODULES):
             yield f"{row.path} is a link and cannot be protected: look at it before the host's tools do"
         elif row.kind == "whole":
             yield f"{row.path} as a whole is obeyed by git of the host ({row.reason}) and cannot be protected"

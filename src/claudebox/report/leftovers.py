@@ -25,6 +25,7 @@ from claudebox.base.files import (
     open_known,
     open_up,
     read_small,
+    real_path,
     write_all,
     write_file,
 )
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 NOTES = "unlooked"  # in ~/.claudebox, for all projects: notes of sessions that are still to be examined
 UNSEEN = "unseen-"  # prefix in the state of a project: sessions that were examined, and whose report nobody has seen
 PATIENCE = 5.0  # seconds that a launch waits until a killed session is examined
-_FORMAT = 6
+_FORMAT = 7
 _LIMIT = 1 << 30  # bytes of a note: it lists the project
 _MEMORY = 2 << 30  # bytes that an examination may take
 _HELD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -75,7 +76,7 @@ class Scope(Value):
     opened: bool = False  # the user lets it change what git's configuration names
     nested: tuple[Nested, ...] = ()  # repositories of the user's that were there
     earlier: Moment | None = None  # when the first of the sessions began that ran at the same time here
-    unwanted: tuple[str, ...] = ()  # what agents of the host would obey, and was not there
+    unwanted: tuple[tuple[str, str], ...] = ()  # what agents of the host would obey: path, and where that led
 
 
 def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
@@ -109,17 +110,26 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
     return share(scope, host.instance.state)
 
 
-def _find_unwanted(policy: Policy, host: Host) -> Iterator[str]:
-    """Yield what some agent obeys in a project and must not come from this session.
+def _find_unwanted(policy: Policy, host: Host) -> Iterator[tuple[str, str]]:
+    """Yield what some agent obeys in a project and must not come from this session, and where it leads now.
 
-    That is what is not there, or what another session that is alive may have made: when that one has ended, it is
-    gone, and this one could make it.
+    That is what has no mount: what is not there, links, and what another session that is alive may have made: when that
+    one has ended, it is gone, and this one could make it.
     """
-    allowed = {request.name for request in policy.allow}
-    missing = {row.name for row in host.project.protected if row.kind == "missing"}
+    root, allowed = host.workdir.real, {request.name for request in policy.allow}
+    rows = [row for row in host.project.protected if row.kind == "link" or (row.kind, row.stub) == ("missing", "none")]
+    found = {row.name: _leads_to(root, row.name) for row in rows}
     for scope in _alive_scopes(host.instance.state):
-        missing |= set(scope.unwanted) if scope.workdir == host.workdir.real else set()
-    yield from (name for name, _ in kinds.list_put_aside() if name in missing and name not in allowed)
+        found.update(scope.unwanted if scope.workdir == root else ())
+    names = (name for name in kinds.list_protected_names() if name != GIT and name not in allowed)
+    yield from ((name, found[name]) for name in names if name in found)
+
+
+def _leads_to(root: str, path: str) -> str:
+    """Return where a path below a directory leads, as seen from there; "" if nothing is there."""
+    place = f"{root}/{path}"
+    missing = "" if os.path.exists(place) else "?"
+    return os.path.relpath(real_path(place), root) + missing if os.path.lexists(place) else ""
 
 
 def _alive_scopes(directory: str) -> Iterator[Scope]:
@@ -224,9 +234,11 @@ class Leftovers:
         return done
 
     def _put_aside(self) -> Iterator[Finding]:
-        """Rename what an agent of the host would obey, and no session may make."""
+        """Rename what an agent of the host would obey, and no session may make or lead elsewhere."""
         root, _, start = self._scope.roots[0]
-        for path in self._scope.unwanted:
+        for path, led in self._scope.unwanted:
+            if _leads_to(root, path) == led:
+                continue
             try:
                 renamed = _rename_aside(root, start.identity, path)
             except OSError as error:
