@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from tests.conftest import REPOSITORY
+from tests.support import hosts
 from tests.support.models import SAID, Models
 
 from claudebox.agent import kinds
+from claudebox.agent.record import AgentKind, LoginFile, Seed, Upstream
 from claudebox.base.errors import ClaudeboxError
+from claudebox.plan import compose
 from claudebox.settings.files import SettingsReader
 from claudebox.settings.layers import parse_arguments
+from claudebox.settings.records import Policy
 
 KEY = "tinker-key-of-the-tests-Vq7Zr2Lx9Tn4Kd8Wb3"
 # An agent as somebody may have written it: a loop of Chat Completions with one tool.
@@ -207,11 +214,57 @@ env = {X_KEY = "{placeholder}", X_URL = "{url}"}
         ('install = "x"' + UPSTREAM + 'fields = ["*"]', "must be a header field"),
         ('install = "x"' + UPSTREAM + UPSTREAM, "the name `x` is there twice"),
         ('install = "x"\nstate = ', "mine.toml:2: "),
+        ('install = "x"\nlogin = "x"', "no field `login`"),
+        ('install = "x\\u0007"', "must be a string of one line"),
+        ('install = "x"\ntranscripts = "home/../../x"', "without `..`"),
+        ('install = "x"\ntranscripts = "log/x"', "must be `home/`"),
+        ('install = "x"' + UPSTREAM.replace("x.example", "u:p@x.example"), "is not an address"),
+        ('install = "x"' + UPSTREAM + 'header = "host"', "must be a header field"),
+        ('install = "x"' + UPSTREAM + 'headers = {X_TEAM = "Content-Length"}', "must be a header field"),
+        ('install = "x"' + UPSTREAM.replace('"{placeholder}"', '"x"') + 'args = ["{placeholder}"]', "in `env`"),
     ],
 )  # fmt: skip
 def test_a_wrong_row_says_which_field_and_what_would_be_right(read, text, wanted):
     assert wanted in refusal(read, text)
     assert read('install = "x"' + UPSTREAM).upstreams[0].keys == ("X_KEY",)
+
+
+ODD = (
+    5, True, "", " ", "../x", "/etc/x", "~/x", "\r\nX: y", "{", "{nope}", "{url.x}", "\u00e9", [], [""], ["x"],
+    ["a\nb"], [5], {}, {"x": "y"}, {"a b": "c"}, {"x": 5}, {"": ""}, [{}], [["a"]], ["GET /*"], "https://a b/", "*",
+    "host", ".", "https://u:p@h/",
+)  # fmt: skip
+LOGIN = {"path": "~/.a/l", "access": "a", "refresh": "b", "url": "https://y.example", "client": "c", "again": "d"}
+
+
+def spell(value):
+    """Return a value as TOML, inline."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(name)} = {spell(row)}" for name, row in value.items()) + "}"
+    return f"[{', '.join(map(spell, value))}]" if isinstance(value, list) else json.dumps(value)
+
+
+@pytest.mark.parametrize("record", [AgentKind, Upstream, LoginFile, Seed])
+def test_whatever_a_field_says_a_row_is_refused_at_its_line_or_makes_a_plan(read, record):
+    works, refusals = 0, []
+    for field, odd in itertools.product(record.__annotations__, ODD):
+        rows = tomllib.loads('install = "x"\nstate = [".a"]' + UPSTREAM)
+        rows["upstreams"][0] |= {"login": dict(LOGIN)}
+        rows["seeds"] = [{"path": ".a/s", "content": "{}"}]
+        (api,) = rows["upstreams"]
+        {AgentKind: rows, Upstream: api, LoginFile: api["login"], Seed: rows["seeds"][0]}[record][field] = odd
+        try:
+            agent = read("".join(f"{name} = {spell(value)}\n" for name, value in rows.items()))
+        except ClaudeboxError as error:
+            refusals += [error.message, *error.more]
+            continue
+        host = hosts.debian(environ={"PATH": "/usr/bin", "X_KEY": KEY}, libraries=("/lib/python",))
+        plan = compose.make_plan(Policy("client", auth="broker", network="none", agent=agent), host)
+        shown = repr((plan.command, plan.variables, plan.mounts))
+        assert not [text for text in (KEY, "{placeholder}", "{url}") if text in shown], (field, odd)
+        works += 1
+    assert works
+    assert all(line.startswith("~/.claudebox/agents/mine.toml:") and "\n" not in line for line in refusals)
 
 
 @pytest.mark.parametrize(

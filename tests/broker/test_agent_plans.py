@@ -81,7 +81,7 @@ def test_without_a_key_the_user_is_told_which_variable_holds_one(name):
     keys = kinds.find_kind(name).key_variables
 
     assert f"`{keys[0]}`" in make(name).login
-    assert ("or log in there" in make(name).login) == (name in ("codex", "gemini"))
+    assert ("or log in on the host" in make(name).login) == (name in ("codex", "gemini"))
     assert make(name, names=(NameRequest(keys[0], "--env"),)).login == ""
 
 

@@ -254,8 +254,9 @@ def _describe_missing_key(policy: Policy, host: Host, named: set[str]) -> str:
     token = next((name for name in agent.tokens if host.environ.get(name)), "")
     if token:
         return f"{token} stays outside: hold it as one of `[[secrets]]`, in tiers `inet` and `allow` (docs/guide.md)"
-    login = " or log in there" if any(api.login for api in agent.upstreams) else ""
-    return f"no key: set {list_words(dict.fromkeys(agent.key_variables))} on the host{login}; it stays outside"
+    ways = [f"set {list_words(dict.fromkeys(agent.key_variables))}"] if agent.key_variables else []
+    ways += ["log in"] if any(api.login for api in agent.upstreams) else []
+    return f"no key: {' or '.join(ways)} on the host; it stays outside"
 
 
 def plan_variables(policy: Policy, host: Host, held: str) -> Iterable[Variable]:

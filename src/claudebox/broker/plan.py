@@ -23,6 +23,7 @@ from claudebox.network.records import (
 from claudebox.plan.records import MODEL_PLACEHOLDER, Additions, Deferred, Mount, Variable
 from claudebox.settings.domains import Permission, parse_domain
 from claudebox.tables.environment import MODEL_PORT
+from claudebox.tables.network import FRAMING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,10 +41,6 @@ MODEL_API = "model_api"  # the service, and its socket
 PLACEHOLDER = "claudebox-placeholder"  # what an agent holds instead of a key, where only it reaches the broker
 _PORTS = {"http": 80, "https": 443}
 _PATH = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@:")
-_FRAMING = frozenset((
-    "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization",
-    "te", "trailer", "transfer-encoding", "upgrade",
-))  # fmt: skip
 _OTHER_PORTS = (22, 80)  # of the hosts of secrets
 _ADVICE = (
     "The key or login for the model stays outside: what stands in the environment is a placeholder, and a helper on "
@@ -210,7 +207,7 @@ def read_headers(text: str, variable: str) -> tuple[tuple[str, str], ...]:
                 f"`{variable}` has a line that is not `Name: value`",
                 hint="write one header per line",
             )
-        if name.lower() in _FRAMING:
+        if name.lower() in FRAMING:
             raise ClaudeboxError(f"`{variable}`: `{name}` cannot be set")
         found.append((name.lower(), value))
     return tuple(found)

@@ -6,6 +6,7 @@ Off the launch path: `files` caches what `read_row` returns, by the content of t
 from __future__ import annotations
 
 import difflib
+import re
 
 from claudebox.agent import kinds
 from claudebox.agent.record import AgentKind, LoginFile, Seed, Upstream
@@ -14,6 +15,7 @@ from claudebox.settings import document
 from claudebox.settings.layers import list_words
 from claudebox.settings.parsers import valid_name
 from claudebox.settings.verbs import find_verb
+from claudebox.tables.network import FRAMING
 from claudebox.tables.paths import STATE
 
 TYPE_CHECKING = False
@@ -26,17 +28,20 @@ if TYPE_CHECKING:
 
 
 # What only Claude Code has, or what follows from the name of the file.
-_NOT_HERE = frozenset((
-    "name", "answers", "env_of_root", "login_file", "managed", "not_inherited", "own_search", "resume_hint",
-    "server_lists", "servers", "servers_file", "upstream",
-))  # fmt: skip
+_NOT_HERE = {
+    AgentKind: frozenset((
+        "name", "answers", "env_of_root", "login", "login_file", "managed", "not_inherited", "own_search",
+        "resume_hint", "server_lists", "servers", "servers_file", "upstream",
+    )),
+    LoginFile: frozenset(("locks", "write_lock")),
+}  # fmt: skip
 _NEEDED = {
     AgentKind: ("install",),
     Upstream: ("name", "official", "paths"),
     Seed: ("path", "content"),
     LoginFile: ("path", "access", "refresh", "url", "client", "again"),
 }
-_TEXT, _TEXTS, _TABLE = "a string", "an array of strings", "a table of strings"
+_TEXT, _TEXTS, _TABLE = "a string of one line", "an array of strings of one line", "a table of strings of one line"
 _WANTED = {
     "str": _TEXT, "bool": "true or false", "tuple[int, ...]": 'a version, such as "1.2.3"', "tuple[str, ...]": _TEXTS,
     "frozenset[str]": _TEXTS, "tuple[tuple[str, str], ...]": _TABLE, "tuple[tuple[str, str, str], ...]": _TABLE,
@@ -47,7 +52,8 @@ _WANTED = {
 _RECORDS = {"tuple[Seed, ...]": Seed, "tuple[Upstream, ...]": Upstream, "LoginFile | None": LoginFile}
 _PROTOCOLS = ("anthropic", "responses", "chat", "gemini")
 _METHODS = ("GET", "POST")
-_FIELD = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_*")
+_FIELD = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+_ADDRESS = re.compile(r"https?://(\[[0-9a-f:]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/@:-]*)?")
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
@@ -90,7 +96,7 @@ class _Check:
 
     def take_record(self, record: type[Value], table: dict[str, Any], path: tuple[str | int, ...]) -> dict[str, Any]:
         """Return the checked fields of a table."""
-        shapes = {name: kind for name, kind in record.__annotations__.items() if name not in _NOT_HERE or path}
+        shapes = {name: kind for name, kind in record.__annotations__.items() if name not in _NOT_HERE.get(record, ())}
         within = f"`{path[-1] if isinstance(path[-1], str) else path[0]}`" if path else "an agent"
         taken = {}
         for name, value in table.items():
@@ -98,7 +104,7 @@ class _Check:
             shape = shapes.get(name)
             if shape is None:
                 near = difflib.get_close_matches(name, shapes, 1)
-                hint = f"did you mean `{near[0]}`?" if near else f"there are {list_words(sorted(shapes))}"
+                hint = f"did you mean `{near[0]}`?" if near else "docs/guide.md has an example"
                 self._wrong(place, f"{within} has no field `{name}`; {hint}")
                 continue
             before = len(self.errors)
@@ -149,11 +155,13 @@ class _Check:
                 self._wrong(place, f"the name `{upstream['name']}` is there twice")
             if not upstream.get("keys") and not upstream.get("login"):
                 self._wrong(place, "`upstreams` needs `keys` or `login`")
-            texts = (*(text for _, text in upstream.get("env", ())), *upstream.get("args", ()))
-            if not any("{url}" in text for text in texts):
+            texts = [text for _, text in upstream.get("env", ())]
+            if not any("{url}" in text for text in (*texts, *upstream.get("args", ()))):
                 self._wrong(place, "`upstreams` needs `{url}` in `env` or `args`, or the agent does not find it")
             if not any("{placeholder}" in text for text in texts):
-                self._wrong(place, "`upstreams` needs `{placeholder}` in `env` or `args`")
+                self._wrong(place, "`upstreams` needs `{placeholder}` in `env`: arguments are seen by everybody")
+        if not row.get("transcripts", "home/").startswith("home/"):
+            self._wrong(("transcripts",), "`transcripts` must be `home/` and a path in a directory of `state`")
 
 
 def _convert(name: str, shape: str, value: Any) -> Any:
@@ -165,7 +173,7 @@ def _convert(name: str, shape: str, value: Any) -> Any:
         return tuple(rows) if all(len(row) == 2 for row in rows) and rows else None
     match shape:
         case "str":
-            return value if _is_text(value) else None
+            return value if _is_text(value, lines=name == "content") else None
         case "bool":
             return value if isinstance(value, bool) else None
         case "tuple[int, ...]":
@@ -187,8 +195,8 @@ def _convert(name: str, shape: str, value: Any) -> Any:
     return tuple((key, text, *third) for key, text in value.items())
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value) and "\0" not in value
+def _is_text(value: Any, *, lines: bool = False) -> bool:
+    return isinstance(value, str) and bool(value) and (lines or value.isprintable()) and "\0" not in value
 
 
 def _are_texts(value: Any) -> bool:
@@ -201,7 +209,8 @@ def _problems(name: str, value: Any) -> Iterator[str]:
     if find_problem is None:
         return
     for row in (value,) if isinstance(value, str) else value:
-        text = row if isinstance(row, str) else " ".join(row) if name == "paths" else row[0]
+        first, second = (row, "") if isinstance(row, str) else row[:2]
+        text = f"{first} {second}" if name == "paths" else second if name == "headers" else first
         if problem := find_problem(text):
             yield f"`{text}` {problem}"
 
@@ -234,7 +243,7 @@ def _check_text(path: str) -> str:
 
 
 def _check_address(address: str) -> str:
-    return "" if address.startswith(("https://", "http://")) else "is not an address: `https://HOST[/PATH]`"
+    return "" if _ADDRESS.fullmatch(address) else "is not an address: `https://HOST[:PORT][/PATH]`"
 
 
 def _check_usage(protocol: str) -> str:
@@ -247,15 +256,24 @@ def _check_open(row: str) -> str:
     return "" if good else "must be `GET /PATH` or `POST /PATH`, with at most one `*`"
 
 
-def _check_field(field: str) -> str:
-    good = set(field) <= _FIELD and field != "*" and "*" not in field[:-1]
+def _check_header(field: str) -> str:
+    return "" if set(field) <= _FIELD and field not in FRAMING else "must be a header field in small letters"
+
+
+def _check_fields(field: str) -> str:
+    good = field != "*" and not _check_header(field.removesuffix("*"))
     return "" if good else "must be a header field in small letters; its end may be `*`"
 
 
+def _check_transcripts(path: str) -> str:
+    return "" if _is_below(path) else "must be a path without `..`"
+
+
 _CHECKS: dict[str, Callable[[str], str]] = {
-    "base_url": _check_variable, "directory": _check_home, "env": _check_variable, "fields": _check_field,
-    "files": _check_file, "header": _check_field, "hidden": _check_home, "instructions": _check_text,
-    "keys": _check_variable, "official": _check_address, "passed": _check_variable, "path": _check_file,
-    "paths": _check_open, "protected": _check_project, "state": _check_home, "url": _check_address,
+    "base_url": _check_variable, "directory": _check_home, "env": _check_variable, "fields": _check_fields,
+    "files": _check_file, "header": _check_header, "headers": _check_header, "hidden": _check_home,
+    "instructions": _check_text, "keys": _check_variable, "official": _check_address, "passed": _check_variable,
+    "path": _check_file, "paths": _check_open, "protected": _check_project, "state": _check_home,
+    "tokens": _check_variable, "transcripts": _check_transcripts, "url": _check_address,
     "usage": _check_usage,
 }  # fmt: skip

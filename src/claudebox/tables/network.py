@@ -81,3 +81,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "huggingface.co", "hf.co", "*.hf.co", "cdn-lfs.huggingface.co", "datasets-server.huggingface.co",
     ),
 }  # fmt: skip
+
+# Fields of a request's head that say how it is read and where it goes: nobody may set them.
+FRAMING = frozenset((
+    "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization",
+    "te", "trailer", "transfer-encoding", "upgrade",
+))  # fmt: skip
