@@ -85,12 +85,16 @@ class SessionStubs:
         return {path: identity for path, identity in standing.items() if identity is not None}
 
     def add(self, stub: Stub, plan: Plan) -> None:
-        """Make a stub while the session runs, where the host has removed something; it stays closed until `open`."""
+        """Make a stub while the session runs, where the host has removed something.
+
+        The agent cannot write in it before it is covered: a directory stays closed until `open`, and a file, which git
+        of the host may read at any moment, is read-only.
+        """
         entry = _entry(stub, plan)
         if entry not in self._entries:
             self._record([entry])
             self._entries.append(entry)
-        before = os.umask(0o777 if stub.kind == "directory" else _UMASK)
+        before = os.umask(0o777 if stub.kind == "directory" else 0o333)
         try:
             if _make(entry, self._root(entry))[1]:
                 _mark(entry, self._root(entry))
