@@ -177,6 +177,7 @@ def _asked_mounts(policy: Policy, host: Host) -> tuple[Mount, ...]:
 
 
 def _rows(policy: Policy, host: Host, held: str, extra: Additions) -> tuple[Mount, ...]:
+    asked = _asked_mounts(policy, host)  # first: what must not be asked for is refused with its own reason
     texts: dict[str, Kind] = {sandbox_md.PATH: "file", **agent_plan.instructions(policy, host)}
     own: tuple[Mount, ...] = (
         *plan_mounts.plan_mounts(policy, host),
@@ -189,7 +190,6 @@ def _rows(policy: Policy, host: Host, held: str, extra: Additions) -> tuple[Moun
         *(Mount(path, kind, "tells the agent where it is", mode=0o644) for path, kind in texts.items()),
     )
     own += tuple(masking.mask_sockets(policy, host, arrange(own)))
-    asked = _asked_mounts(policy, host)
     if asked:
         _check_taken(own, asked, host)
     rows = arrange((*own, *asked))
