@@ -55,7 +55,8 @@ def attributes(data: bytes) -> Iterator[tuple[int, bool, bytes]]:
 def connect(protocol: int, groups: int = 0) -> socket.socket:
     """Return a netlink socket of the network namespace in which this process is now."""
     made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
-    made.bind((0, groups))
+    if groups:
+        made.bind((0, groups))
     made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     made.settimeout(_PATIENCE)
     return made
