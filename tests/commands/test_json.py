@@ -79,7 +79,7 @@ def test_an_approval_is_listed_with_its_state(tmp_path, state, capfd):
     file.write_text("gpu = true\n" if state == "in force" else "gpu = false\n")
     (tmp_path / ".claudebox").mkdir(mode=0o700)
     request = trust.TrustRequest(f"{tmp_path}/.claudebox", str(file), sha256(b"gpu = true\n"), Layer("", {}))
-    trust.approve(request, ["gpu: yes"])
+    trust.approve(request, ("gpu: yes",))
     if state == "gone":
         file.unlink()
 

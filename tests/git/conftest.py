@@ -265,7 +265,7 @@ def user_repository(user_box: Box) -> Git:
 
 
 def make_repository(box: Box) -> Git:
-    """Make the project a repository with one commit, an ignored directory and a file that is not committed."""
+    """Make the project a repository with one commit and an ignored directory."""
 
     def git(*words: str) -> str:
         result = box.host("git", *words)
@@ -283,7 +283,6 @@ def make_repository(box: Box) -> Git:
     box.write("node_modules/left-pad/index.js", "module.exports = 1\n")
     box.write("node_modules/left-pad/large.js", "//" + "x" * 1200)
     os.symlink("left-pad", f"{box.project}/node_modules/link")
-    box.write("dirty.txt", "not committed\n")
     return git
 
 

@@ -621,7 +621,10 @@ def test_a_value_that_is_not_text_is_found():
         require_clean(story, render_session(story), [("KEY", value)])
 
 
-NUMBERS = (-1, 0, 1e308, 10**400, float("inf"), float("nan"), "1", None, True, [], {}, -0.0, 1e-320, 1 << 62)
+NUMBERS: tuple[object, ...] = (
+    *(-1, 0, 1e308, 10**400, float("inf"), float("nan"), -0.0, 1e-320, 1 << 62),
+    *("1", None, True, [], {}),
+)
 
 
 def test_any_number_can_stand_in_a_result_and_in_a_log(tmp_path):
