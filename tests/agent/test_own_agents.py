@@ -229,7 +229,7 @@ def test_a_wrong_row_says_which_field_and_what_would_be_right(read, text, wanted
     assert read('install = "x"' + UPSTREAM).upstreams[0].keys == ("X_KEY",)
 
 
-ODD = (
+ODD: tuple[object, ...] = (
     5, True, "", " ", "../x", "/etc/x", "~/x", "\r\nX: y", "{", "{nope}", "{url.x}", "\u00e9", [], [""], ["x"],
     ["a\nb"], [5], {}, {"x": "y"}, {"a b": "c"}, {"x": 5}, {"": ""}, [{}], [["a"]], ["GET /*"], "https://a b/", "*",
     "host", ".", "https://u:p@h/",

@@ -11,8 +11,11 @@ from urllib.parse import parse_qs
 import pytest
 from tests.broker.conftest import Web
 from tests.broker.test_model_protocols import OPENAI, RESPONSE, RESPONSES, say
+from tests.support import hosts
 
+from claudebox.agent import kinds
 from claudebox.agent.record import LoginFile
+from claudebox.broker import plan as broker_plan
 from claudebox.broker.facts import find_model_logins
 from claudebox.network.records import Credential
 from claudebox.settings.records import Policy
@@ -185,9 +188,17 @@ def test_no_token_of_a_login_comes_back(login):
         assert secret.encode() not in content
 
 
-def test_a_key_in_the_agent_s_own_file_is_read_by_the_broker(models, tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"OPENAI_API_KEY": "sk-from-the-file-0123456789"}',
+        'X=1\nOPENAI_API_KEY=older\n export OPENAI_API_KEY = "sk-from-the-file-0123456789" # a\nOPENAI_API_KEY_2=x\n',
+        "OPENAI_API_KEY=sk-from-the-file-0123456789 # mine",
+    ],
+)
+def test_a_key_in_the_agent_s_own_file_is_read_by_the_broker(models, tmp_path, content):
     path = tmp_path / "auth.json"
-    path.write_text('{"OPENAI_API_KEY": "sk-from-the-file-0123456789"}')
+    path.write_text(content)
     credential = Credential("~/.codex/auth.json", "", file=str(path), field="OPENAI_API_KEY")
     served, (port,), placeholder = models(lambda visit: visit.reply(), OPENAI, credentials=(credential,))
     with Web(port) as caller:
@@ -219,3 +230,17 @@ def test_keys_and_logins_are_found_in_the_agent_s_own_files(tmp_path, document, 
     assert not rows or rows[0].path == f"{tmp_path}/.codex/auth.json"
     assert "access_token" not in repr(rows)
     assert find_model_logins(policy.replace(auth="passthrough"), environ, str(tmp_path)) == ()
+
+
+def test_a_key_beside_an_address_goes_to_that_address_only(tmp_path):
+    # proves AUTH-01
+    (tmp_path / ".qwen").mkdir()
+    (tmp_path / ".qwen/.env").write_text("OPENAI_API_KEY=k-0123456789\nOPENAI_BASE_URL=https://dashscope.example/v1\n")
+    policy = Policy("client", auth="broker", network="none", agent=kinds.find_kind("qwen"))
+    models = find_model_logins(policy, {}, str(tmp_path))
+    host = hosts.debian(environ={"PATH": "/usr/bin", "OPENAI_BASE_URL": "https://other.example"}, libraries=("/lib",))
+    broker = broker_plan.plan(policy, host.replace(secrets=host.secrets.replace(models=models)), "")
+    assert broker is not None
+    (model,) = broker.models
+    assert str(model.endpoint) == "https://dashscope.example/v1"
+    assert (model.credentials[0].value, model.credentials[0].field) == ("", "OPENAI_API_KEY")

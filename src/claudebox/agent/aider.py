@@ -37,6 +37,7 @@ AIDER = AgentKind(
             env=(("OPENAI_API_KEY", "{placeholder}"), ("OPENAI_API_BASE", "{url}")),
             paths=(("POST", "/chat/completions"), ("POST", "/responses"), ("GET", "/models")),
             usage="chat",
+            files=("~/.env:OPENAI_API_KEY",),
         ),
         Upstream(
             name="anthropic",
@@ -49,6 +50,7 @@ AIDER = AgentKind(
             paths=(("POST", "/v1/messages"), ("POST", "/v1/messages/count_tokens")),
             fields=("anthropic-*",),
             usage="anthropic",
+            files=("~/.env:ANTHROPIC_API_KEY",),
         ),
     ),
 )  # fmt: skip

@@ -140,6 +140,19 @@ def text_at(document: object, field: str) -> str:
     return found if isinstance(found, str) else ""
 
 
+def read_field(path: str, field: str) -> str:
+    """Return the text of a field of a small file: JSON, or lines of `NAME=value` as in `.env`; "" if there is none."""
+    content = read_small(path, limit=_LIMIT, follow=True) or b""
+    if content.lstrip()[:1] == b"{":
+        return text_at(syscalls.parse_json(content), field)
+    for line in reversed(content.decode("utf-8", "replace").splitlines()):
+        name, sign, value = line.strip().removeprefix("export ").partition("=")
+        value = value.strip()
+        if sign and name.strip() == field:
+            return value[1:].partition(value[0])[0] if value[:1] in ("'", '"') else value.partition(" #")[0].rstrip()
+    return ""
+
+
 def value_at(document: object, field: str) -> object:
     for name in field.split("."):
         document = document.get(name) if isinstance(document, dict) else None
@@ -176,8 +189,7 @@ def list_secrets(agents: Iterable[AgentKind], home: str) -> Iterator[tuple[str, 
             for place in (*fields, *api.files):
                 path, _, field = place.rpartition(":")
                 path = f"{home}{path[1:]}" if path.startswith("~/") else path
-                found = text_at(syscalls.parse_json(read_small(path, limit=_LIMIT, follow=True) or b"{}"), field)
-                if found:
+                if found := read_field(path, field):
                     yield f"{field} of {place.partition(':')[0]}", found
 
 

@@ -68,6 +68,7 @@ GEMINI = AgentKind(
             queries=("alt=sse", "pageSize", "pageToken"),
             key_query="key",
             usage="gemini",
+            files=("~/.gemini/.env:GEMINI_API_KEY", "~/.env:GEMINI_API_KEY"),
             seeds=(_select("gemini-api-key"),),
         ),
         Upstream(

@@ -49,6 +49,7 @@ QWEN = AgentKind(
             paths=(("POST", "/chat/completions"), ("GET", "/models")),
             fields=("x-dashscope-*",),
             usage="chat",
+            files=("~/.qwen/.env:OPENAI_API_KEY", "~/.env:OPENAI_API_KEY"),
         ),
     ),
 )

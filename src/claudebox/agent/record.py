@@ -81,7 +81,7 @@ class Upstream(Value):
     fields: tuple[str, ...] = ()  # of the head, that pass besides the usual ones; `x-*` is any rest
     queries: tuple[str, ...] = ()  # `NAME`, or `NAME=VALUE`
     usage: str = "chat"  # how usage is read and errors are spelled: `anthropic`, `responses`, `chat`, `gemini`
-    files: tuple[str, ...] = ()  # of the agent on the host, that may hold the key: `~/PATH:FIELD.FIELD`
+    files: tuple[str, ...] = ()  # of the agent on the host, that may hold the key: `~/PATH:FIELD.FIELD`, `~/.env:NAME`
     headers: tuple[tuple[str, str], ...] = ()  # variables of the host, and fields of the head that they become
     key_query: str = ""  # the part of the query that some clients send the key in
     placeholder: str = ""  # how it must begin

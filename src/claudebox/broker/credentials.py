@@ -8,9 +8,9 @@ import sys
 import time
 
 from claudebox.agent import login
-from claudebox.agent.facts import text_at
+from claudebox.agent.facts import read_field, text_at
 from claudebox.base import syscalls
-from claudebox.base.files import PACKAGE, Closing, read_small
+from claudebox.base.files import PACKAGE, Closing
 from claudebox.broker.wire import pack
 
 TYPE_CHECKING = False
@@ -45,8 +45,7 @@ def _value(credential: Credential) -> bytes:
     """Return the value, b"" if the file does not have it any more."""
     value = credential.value
     if credential.file:
-        document = syscalls.parse_json(read_small(credential.file, limit=1 << 20, follow=True) or b"{}")
-        value = text_at(document, credential.field).strip()
+        value = read_field(credential.file, credential.field).strip()
         value = value if value.isascii() and value.isprintable() else ""
     return value.encode("ascii", "surrogateescape")
 

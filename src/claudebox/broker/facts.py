@@ -7,9 +7,8 @@ import stat
 import sys
 
 from claudebox import build_paths
-from claudebox.base import syscalls
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import PACKAGE, read_small, real_path
+from claudebox.base.files import PACKAGE, real_path
 from claudebox.base.records import Value
 from claudebox.base.syscalls import socket
 from claudebox.tables.environment import MODEL_PORT
@@ -85,11 +84,12 @@ class ModelLogin(Value):
     api: str
     path: str
     field: str = ""  # with the key; of a login none
+    address: str = ""  # of the API, if the file says it as well
 
 
 def find_model_logins(policy: Policy, environ: dict[str, str], home: str) -> tuple[ModelLogin, ...]:
     """Return where the keys and logins are that no variable holds."""
-    from claudebox.agent.facts import text_at
+    from claudebox.agent.facts import read_field
 
     found = []
     for api in policy.agent.upstreams if policy.auth == "broker" else ():
@@ -97,23 +97,18 @@ def find_model_logins(policy: Policy, environ: dict[str, str], home: str) -> tup
             continue
         if api.login is not None:
             path = _at_home(api.login.path, home)
-            document = _read_document(path)
-            if text_at(document, api.login.access) and text_at(document, api.login.refresh):
+            if read_field(path, api.login.access) and read_field(path, api.login.refresh):
                 found.append(ModelLogin(api.name, path))
                 continue
         places = (row.rpartition(":") for row in api.files)
         held = ((_at_home(path, home), field) for path, _, field in places)
-        held = ((path, field) for path, field in held if text_at(_read_document(path), field))
-        found += [ModelLogin(api.name, path, field) for path, field in list(held)[:1]]
+        held = ((path, field) for path, field in held if read_field(path, field))
+        found += [ModelLogin(api.name, *row, read_field(row[0], api.base_url)) for row in list(held)[:1]]
     return tuple(found)
 
 
 def _at_home(path: str, home: str) -> str:
     return f"{home}{path[1:]}" if path.startswith("~/") else path
-
-
-def _read_document(path: str) -> object:
-    return syscalls.parse_json(read_small(path, limit=1 << 20, follow=True) or b"{}")
 
 
 def find_free_ports(count: int) -> tuple[int, ...]:

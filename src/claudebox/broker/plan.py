@@ -102,6 +102,8 @@ def _models(policy: Policy, host: Host) -> Iterator[ApiConfig]:
     for (api, name, file), port in zip(held_models(policy, host), _ports(policy, host), strict=False):
         kind = api.login if file is not None and not file.field else None
         endpoint = _endpoint_of(api.base_url, api.official, policy, host)
+        if file is not None and file.address:  # a key belongs to the address beside it
+            endpoint = read_endpoint(file.address, f"{api.base_url} in {_spell(file.path, host)}")
         credential = Credential(name, _key(environ, name) if name else "", api.header, api.prefix)
         if kind is not None and kind.official:
             endpoint = read_endpoint(kind.official)

@@ -11,7 +11,7 @@ import os
 import stat
 import time
 
-from claudebox.agent.facts import list_tokens
+from claudebox.agent.facts import list_secrets, list_tokens
 from claudebox.base import trees
 from claudebox.base.console import shorten
 from claudebox.base.files import Closing
@@ -83,6 +83,7 @@ def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
         yield secret.env, secret.value
     if host.agent.login.known:
         yield from list_tokens(plan.policy.agent.upstream, host.agent.login.path)
+    yield from list_secrets((plan.policy.agent,), host.home)
 
 
 def left_behind(directory: str, since: float, unseen: Unseen, deadline: float) -> Iterator[str]:
