@@ -16,8 +16,9 @@ import pytest
 from tests.conftest import wait_until
 
 SERVER = (
-    "import http.server, sys; print('up', flush=True); "
-    "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), http.server.SimpleHTTPRequestHandler).serve_forever()"
+    "import http.server, sys; "
+    "server = http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), http.server.SimpleHTTPRequestHandler); "
+    "print('up', flush=True); server.serve_forever()"
 )
 
 

@@ -82,6 +82,7 @@ def test_a_link_gets_neither_a_mount_nor_a_stub():
 
     assert f"{PROJECT}/.claude" not in rows(machine)
     assert not [stub for stub in plan_protected.stubs(Policy("client"), machine) if stub.path.endswith("/.claude")]
+    assert [line for line in plan_protected.notes(Policy("client"), machine) if f"{PROJECT}/.claude is a link" in line]
 
 
 @pytest.mark.parametrize("name", [".claude", ".mcp.json", ".vscode"])

@@ -60,7 +60,7 @@ def test_what_a_link_leads_to_is_read_only_and_another_link_is_put_aside(user_bo
     assert Path(user_box.project, "mcp").read_text() == "mine"
     assert Path(user_box.project, "works").read_text() == "yes\n"
     assert {name: os.readlink(f"{user_box.project}/{name}") for name in links} == links
-    assert "put aside" not in quiet.stderr
+    assert ".claudebox" not in quiet.stderr.partition("look at these")[2]
 
     result = user_box.sh(
         "rm .codex .claude .qwen a; mkdir .codex .claude a other nowhere; echo evil >.codex/config.toml;"

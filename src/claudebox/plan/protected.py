@@ -140,6 +140,14 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
             yield f"{row.path} is one of your own settings of claudebox, and read-only inside"
 
 
+def notes(policy: Policy, host: Host) -> Iterator[str]:
+    """Name the links, which cannot be mounted on."""
+    obeyed_by_git = (tables_paths.GIT, tables_paths.SUBMODULES)
+    for row in host.project.protected:
+        if row.kind == "link" and row.name not in (*obeyed_by_git, *_opened(policy)):
+            yield f"{row.path} is a link: an agent can replace it, and that is put aside only when the session ends"
+
+
 def _closed(policy: Policy, host: Host) -> Iterator[ProtectedPath]:
     """Return what is protected in this launch, without what lies in something that is protected as a whole."""
     opened = _opened(policy)
