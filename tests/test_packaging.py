@@ -235,7 +235,7 @@ def test_an_installation_is_readable_by_all_and_writable_by_its_owner_alone(pref
     for base, directories, files in os.walk(prefix):
         for name in (*directories, *files):
             mode = os.lstat(os.path.join(base, name)).st_mode
-            executable = stat.S_ISDIR(mode) or base.endswith("/bin")
+            executable = stat.S_ISDIR(mode) or base.endswith(("/bin", "/gate"))
             assert stat.S_IMODE(mode) == (0o755 if executable else 0o644), name
             seen += 1
 

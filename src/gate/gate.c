@@ -22,7 +22,7 @@
  * word, enters the directory, and becomes the program. End of file is not that word: a launcher that was killed must
  * leave nothing behind. Whoever stood in the directory before would stand beneath what was mounted since.
  *
- * It has no library, so that it runs on every machine. `scripts/gate` compiles it into src/claudebox/tables/gate.py.
+ * It has no library, so that it runs on every machine. `scripts/gate` compiles it into src/claudebox/gate.
  */
 
 enum { LAUNCHER = 3, MESSAGES = 4 }; /* descriptors: GATE_DESCRIPTOR and STDERR_DESCRIPTOR of plan/bwrap.py */

@@ -22,7 +22,7 @@ class Interrupting:
         return iter(())
 
 
-def test_a_signal_after_bwrap_was_started_ends_it(tmp_path, monkeypatch):
+def test_a_signal_after_bwrap_was_started_ends_it(monkeypatch):
     # proves C21, E15
     started = []
 
@@ -36,7 +36,7 @@ def test_a_signal_after_bwrap_was_started_ends_it(tmp_path, monkeypatch):
     monkeypatch.setattr(start, "_start_bwrap", start_bwrap)
     prepared: Any = SimpleNamespace(descriptors=Interrupting())
     with pytest.raises(start.Interrupted), start.Interruptible():
-        start.begin(prepared, Terminal(), str(tmp_path))
+        start.begin(prepared, Terminal())
 
     with pytest.raises(ChildProcessError):
         os.waitpid(started[0], os.WNOHANG)

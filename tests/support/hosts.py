@@ -176,9 +176,9 @@ _NAMES = {
 }  # fmt: skip
 _PARTS = ("machine", "system", "places", "project", "mounted", "sockets", "git", "agent", "network", "tools", "secrets")
 _BLANK = Host(
-    0, 0, "", "", {}, fact("/", "missing"), base_state.Instance("", "", ""), "session", Machine(), System(),
-    Bubblewrap(), KnownPlaces(), Project(), Mounted(), SocketSearch(), Git(UserSettings()), AgentFacts(Login()),
-    Network(), HostTools(), Secrets(),
+    0, 0, "", "", {}, fact("/", "missing"), base_state.Instance("", "", ""), "session", Machine(gate=b"its code"),
+    System(), Bubblewrap(), KnownPlaces(), Project(), Mounted(), SocketSearch(), Git(UserSettings()),
+    AgentFacts(Login()), Network(), HostTools(), Secrets(),
 )  # fmt: skip
 
 

@@ -27,9 +27,10 @@ def find_machine(policy: Policy, path: tuple[str, ...]) -> Machine:
     """Look at the machine and its kernel."""
     uid = os.getuid()
     wanted = policy.limits.controllers(uid) if policy.limits is not None else ()
-    signal = syscalls.signal
+    signal, architecture = syscalls.signal, os.uname().machine
     return Machine(
-        architecture=os.uname().machine,
+        architecture=architecture,
+        gate=read_small(programs.place_gate(architecture)) or b"",
         memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         landlock=syscalls.landlock_abi(),
         cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),

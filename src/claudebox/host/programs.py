@@ -1,4 +1,4 @@
-"""Finding programs on the host: tools by trusted absolute path, bwrap and what it can do, and the client.
+"""Finding programs on the host: tools by trusted absolute path, bwrap and what it can do, and our own gate.
 
 Nothing is ever looked up in the project, or through a PATH entry that is not absolute (threats E01, E02).
 """
@@ -11,7 +11,7 @@ import stat
 from claudebox import build_paths
 from claudebox.base import syscalls
 from claudebox.base.console import list_some
-from claudebox.base.files import read_small, real_path
+from claudebox.base.files import PACKAGE, read_small, real_path
 from claudebox.host.records import Bubblewrap
 
 TYPE_CHECKING = False
@@ -159,6 +159,11 @@ def find_bwrap(path: tuple[str, ...]) -> Bubblewrap:
     return Bubblewrap(
         found, frozenset(option for option in (*BWRAP_NEEDED, *BWRAP_USEFUL) if f" {option} ".encode() in binary)
     )
+
+
+def place_gate(machine: str) -> str:
+    """Return where the gate lies, src/gate/gate.c compiled for a machine."""
+    return f"{PACKAGE}/claudebox/gate/{machine}"
 
 
 def can_name_sandbox() -> bool:

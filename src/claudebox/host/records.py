@@ -164,6 +164,7 @@ class Machine(Value):
     """The machine and its kernel."""
 
     architecture: str = "x86_64"
+    gate: bytes = b""  # our program that waits inside, for this architecture
     memory: int = 8 << 30
     landlock: int = 0  # version of its interface
     cgroup_namespace: bool = True

@@ -14,7 +14,6 @@ from claudebox.network import plan as network_plan
 from claudebox.plan.records import Mount, Variable
 from claudebox.tables import environment as tables_environment
 from claudebox.tables.environment import CA_BUNDLE_INSIDE, CLIENT_DIRECTORY, GATE, GIT_HELPER, NAMED_AUTHORITIES_INSIDE
-from claudebox.tables.gate import GATES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,13 +52,8 @@ def _kernel(policy: Policy, host: Host) -> Iterable[Mount]:
 def _skeleton(host: Host) -> Iterable[Mount]:
     for dest in ("/etc", "/run", "/run/claudebox", "/run/user"):  # bwrap makes parents that only their owner can enter
         yield Mount(dest, "dir", "skeleton of the system")
-    yield Mount(
-        GATE,
-        "file",
-        "waits until claudebox has examined the sandbox",
-        content=GATES[host.machine.architecture],
-        mode=0o555,
-    )
+    reason = "waits until claudebox has examined the sandbox"
+    yield Mount(GATE, "file", reason, content=host.machine.gate, mode=0o555)
 
 
 def _system(policy: Policy, host: Host) -> Iterable[Mount]:

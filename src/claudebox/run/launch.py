@@ -128,7 +128,7 @@ class Launch:
         texts = {key: text for sidecar in self._sidecars for key, text in sidecar.texts.items()}
         sockets = {name: path for sidecar in self._sidecars for name, path in sidecar.sockets.items()}
         prepared = prepare.complete(self._prepared, self._values.texts | texts, sockets)
-        begun = self._building = start.begin(prepared, self._terminal, instance.directory)
+        begun = self._building = start.begin(prepared, self._terminal)
         try:  # while bwrap is at work
             log = self._open_report() if self._receipt else ()
             for sidecar in self._sidecars:
@@ -136,7 +136,7 @@ class Launch:
         finally:
             for _, descriptor in prepared.pipes:  # bwrap waits for the end of each
                 os.close(descriptor)
-        sandbox = start.inspect(begun, prepared, stubs, instance.directory)
+        sandbox = start.inspect(begun, prepared, stubs)
         for sidecar in self._sidecars:
             sidecar.attach(sandbox.payload)
         start.let_go(begun, sandbox)
@@ -161,8 +161,7 @@ class Launch:
         from claudebox.run.supervise import Supervisor
 
         if self._stubs is not None:
-            directory = self._planned.host.instance.directory
-            self._guard = HostGuard(self._prepared.plan, sandbox.init, self._stubs, directory)
+            self._guard = HostGuard(self._prepared.plan, sandbox.init, self._stubs)
         if self._notifier is not None:
             self._notifier.begin()
         chores = [chore for chore in (self._guard, self._login_copy, self._notifier) if chore is not None]

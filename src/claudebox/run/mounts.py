@@ -137,9 +137,9 @@ class HostGuard:
     mounted for protection are watched; `descriptor` is readable when something may have changed there.
     """
 
-    def __init__(self, plan: Plan, init: int, stubs: SessionStubs, place: str) -> None:
-        """`init` is the first process inside, `place` a directory that only we can write."""
-        self._plan, self._init, self._stubs, self._place = plan, init, stubs, place
+    def __init__(self, plan: Plan, init: int, stubs: SessionStubs) -> None:
+        """`init` is the first process inside."""
+        self._plan, self._init, self._stubs = plan, init, stubs
         rows = (row for row in bwrap.place(plan) if row.root is not None and row.mount.role in _FOLLOWED)
         self._rows = [row for row in rows if row.mount.kind != "empty"]
         self._names = {_on_host(row) for row in self._rows}
@@ -219,10 +219,10 @@ class HostGuard:
         mount = row.mount
         writable = mount.kind == "bind" and not row.source and mount.dest not in self._stubs
         how = "nr" if mount.role == "masked" else "iw" if writable else "ir"
-        from claudebox.run.start import make_program
+        from claudebox.run.start import open_gate
 
         try:
-            with Closing(make_program(self._place)) as program:
+            with Closing(open_gate()) as program:
                 mount_again(self._init, row, how, (status.st_dev, status.st_ino), program)
             if not stat.S_IMODE(status.st_mode) and mount.dest in self._stubs:
                 self._stubs.open(mount.dest)

@@ -21,10 +21,10 @@ from claudebox.base.files import (
     open_beneath,
     read_small,
     restore_umask,
-    write_all,
 )
 from claudebox.base.records import Value
 from claudebox.base.syscalls import signal, socket
+from claudebox.host import programs
 from claudebox.plan.bwrap import (
     FORWARDED_SIGNALS,
     GATE_DESCRIPTOR,
@@ -35,7 +35,6 @@ from claudebox.plan.bwrap import (
 )
 from claudebox.run import mounts
 from claudebox.run.prepare import own
-from claudebox.tables.gate import GATES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,6 +52,7 @@ _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
 _FILTER_TIMEOUT = 20.0
 _LOOK = 0.5  # seconds between two looks whether bwrap is still there
 _LAST_WORDS = 8192
+_LARGEST_GATE = 1 << 16
 _MAX_PROCESSES = 16384  # counted in the user namespace of the sandbox alone (H08)
 _PR_SET_CHILD_SUBREAPER = 36
 _PATH = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -107,8 +107,8 @@ class Interruptible:
             signal.signal(number, handler)
 
 
-def begin(prepared: Prepared, terminal: Terminal, directory: str) -> Building:
-    """Start bwrap; `directory` is one that only we can write."""
+def begin(prepared: Prepared, terminal: Terminal) -> Building:
+    """Start bwrap."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     gate = own(theirs.detach())
@@ -119,7 +119,7 @@ def begin(prepared: Prepared, terminal: Terminal, directory: str) -> Building:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _BWRAP_IGNORES)
         try:
             words = _make_words(prepared, before, terminal)
-            monitor = _start_bwrap(prepared, words, terminal, (gate, message_end), directory)
+            monitor = _start_bwrap(prepared, words, terminal, (gate, message_end))
         finally:
             for descriptor in (gate, message_end, *prepared.descriptors):
                 os.close(descriptor)
@@ -130,7 +130,7 @@ def begin(prepared: Prepared, terminal: Terminal, directory: str) -> Building:
     return Building(monitor, ours, messages)
 
 
-def inspect(building: Building, prepared: Prepared, stubs: Mapping[str, Identity], directory: str) -> Sandbox:
+def inspect(building: Building, prepared: Prepared, stubs: Mapping[str, Identity]) -> Sandbox:
     """Wait for the gate, complete the mounts, and check that every protection is in force.
 
     `stubs` are those that were made.
@@ -138,7 +138,7 @@ def inspect(building: Building, prepared: Prepared, stubs: Mapping[str, Identity
     plan = prepared.plan
     payload = _await_ready(building.gate, building.messages, building.monitor, plan.bwrap)
     init = _check_confinement(payload, plan)  # among others that its mounts are its own
-    with Closing(make_program(directory)) as program:
+    with Closing(open_gate()) as program:
         mounts.mount_all(payload, plan, stubs, program)
     _check_mounts(payload, plan)
     _set_limits(payload, prepared.open_files, plan.policy.limits)
@@ -315,13 +315,10 @@ def _interrupt(number: int, _frame: object) -> NoReturn:
     raise Interrupted(number)
 
 
-def _start_bwrap(
-    prepared: Prepared, words: tuple[str, ...], terminal: Terminal, handed: tuple[int, int], directory: str
-) -> int:
+def _start_bwrap(prepared: Prepared, words: tuple[str, ...], terminal: Terminal, handed: tuple[int, int]) -> int:
     """Start the gate program, which prepares the process that bwrap runs in, and becomes bwrap."""
-    program = -1
+    program = open_gate()
     try:
-        program = make_program(directory)
         keep_descriptors()  # what the shell left open stays with us (A04)
         for descriptor in prepared.descriptors:
             fcntl.fcntl(descriptor, fcntl.F_SETFD, 0)  # `os.set_inheritable` tries something else first
@@ -334,12 +331,11 @@ def _start_bwrap(
             keep_owner_rights()
     except PermissionError:
         raise ClaudeboxError(
-            f"the program that starts bwrap may be run neither from memory nor from `{directory}`, /dev/shm or /tmp",
-            hint="set `vm.memfd_noexec` to 0 or 1, or mount one of them without `noexec`",
+            f"the program that starts bwrap may be run neither from memory nor from `{_place_gate()}`",
+            hint="set `vm.memfd_noexec` to 0 or 1, or install claudebox where programs may be run",
         ) from None
     finally:
-        if program >= 0:
-            os.close(program)
+        os.close(program)
 
 
 def _make_words(prepared: Prepared, blocked: Iterable[int], terminal: Terminal) -> tuple[str, ...]:
@@ -352,24 +348,19 @@ def _make_words(prepared: Prepared, blocked: Iterable[int], terminal: Terminal) 
             prepared.plan.bwrap, *prepared.argv)  # fmt: skip
 
 
-def make_program(directory: str) -> int:
-    """Return a descriptor on the gate program: in memory, or in a nameless file if the kernel runs none from memory."""
-    content = GATES[os.uname().machine]
+def open_gate() -> int:
+    """Return a descriptor on the gate program: in memory, or on its file if the kernel runs nothing from memory."""
+    file = os.open(_place_gate(), os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return own(syscalls.memory_file(content, executable=True))
+        program = syscalls.memory_file(os.read(file, _LARGEST_GATE), executable=True)
     except PermissionError:  # vm.memfd_noexec
-        pass
-    for where in (directory, "/dev/shm", "/tmp"):
-        try:
-            with Closing(os.open(where, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o700)) as file:
-                write_all(file, content)
-                program = own(os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC))
-        except OSError:  # a file system without nameless files
-            continue
-        if os.access(f"/proc/self/fd/{program}", os.X_OK):  # not where it is mounted with noexec
-            return program
-        os.close(program)
-    raise PermissionError
+        return own(file)
+    os.close(file)
+    return own(program)
+
+
+def _place_gate() -> str:
+    return programs.place_gate(os.uname().machine)
 
 
 def _end_orphans(monitor: int) -> None:
