@@ -1,8 +1,8 @@
 """The program that `--verify` runs inside the sandbox: it tries what must be impossible there.
 
 It imports nothing of claudebox, reads a specification from a file, and writes one line of JSON per promise. Each probe
-returns what it found, or an empty string. Outside of a sandbox it reports nearly everything as broken, which is how it
-is tested. Secrets are reversed in the specification, so that finding one means that it leaked elsewhere.
+stands below the promise that it tries, and returns what it found, or an empty string. Values to look for are reversed
+in the specification, so that finding one means that it leaked elsewhere.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import socket
 import stat
 import sys
 import termios
-import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from io import BufferedRWPair
+    from typing import Any
 
-    Spec = dict[str, "object"]
+    Spec = dict[str, Any]
+    Probe = Callable[[Spec], str]
 
 
-_LARGEST = 64 << 20  # of the memory of a process that is searched
+_LARGEST = 64 << 20  # bytes of a file, or of the memory of a process, that are searched
 _NUMBERS = {  # of system calls: keyctl, io_uring_setup, unshare
     "x86_64": (250, 425, 272),
     "aarch64": (219, 425, 97),
@@ -39,29 +39,31 @@ _CLOCKS = 2.0  # seconds between the clock of a program and that of a file syste
 _TIOCLINUX = 0x541C
 _CLONE_NEWUSER = 0x10000000
 _NETLINK_AUDIT = 9
-_NIX_HELLO, _NIX_ANSWER, _NIX_VERSION = 0x6E697863, 0x6478696F, 0x123  # 1.35, the first in which it tells
-_NIX_TRUSTED = 1
 _FROM_SHELL = {"PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE"}  # made by shells and by Python themselves
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENXIO)
+_SURVIVAL = 5  # seconds; `--verify` waits for less
+
+# The promises in their order: the text, the requirements and threats that it covers, and the probe.
+PROMISES: dict[str, tuple[str, str, Probe]] = {}
 
 
 class Untestable(Exception):  # noqa: N818 - not an error
     """Why a promise cannot be tested here."""
 
 
-def _given(spec: Spec, key: str, why: str) -> list:  # type: ignore[type-arg]  # from JSON
+def promise(text: str, proves: str) -> Callable[[Probe], Probe]:
+    def keep(probe: Probe) -> Probe:
+        PROMISES[probe.__name__] = text, proves, probe
+        return probe
+
+    return keep
+
+
+def _given(spec: Spec, key: str, why: str) -> Any:
     value = spec.get(key)
     if value in (None, "", []):  # 0 is a valid number of shared memory
         raise Untestable(why)
-    return value if isinstance(value, list) else [value]
-
-
-def _token(spec: Spec) -> bytes:
-    return str(spec["token"])[::-1].encode()
-
-
-def _processes() -> list[str]:
-    return [name for name in os.listdir("/proc") if name.isdigit()]
+    return value
 
 
 def _read(path: str, limit: int = 1 << 20) -> bytes:
@@ -72,30 +74,111 @@ def _read(path: str, limit: int = 1 << 20) -> bytes:
         return b""
 
 
-def environment(spec: Spec) -> str:
-    """Look for the host's environment in all processes, and for unplanned variables."""
-    token = _token(spec)
-    for process in _processes():
-        if token in _read(f"/proc/{process}/environ"):
-            return f"the canary is in /proc/{process}/environ"
-    extra = sorted(set(os.environ) - set(spec["variables"]) - _FROM_SHELL)  # type: ignore[call-overload]
-    return f"not in the plan: {', '.join(extra[:5])}" if extra else ""
+def _processes() -> list[str]:
+    return [name for name in os.listdir("/proc") if name.isdigit()]
 
 
-def arguments(spec: Spec) -> str:
-    """Look for values and mounts of the plan in the arguments of all processes."""
+def _search(spec: Spec, wanted: str) -> str:
+    """Look for a value in all processes, and in files that are not older than the canaries."""
+    value = wanted[::-1].encode()
     for process in _processes():
-        words = _read(f"/proc/{process}/cmdline")
-        if _token(spec) in words:
-            return f"the canary is in /proc/{process}/cmdline"
-        if b"--ro-bind\0" in words or b"--setenv\0" in words:
-            return f"/proc/{process}/cmdline shows the options of the sandbox"
+        if any(value in _read(f"/proc/{process}/{name}") for name in ("environ", "cmdline")):
+            return f"it is in the environment or the arguments of process {process}"
+    since = spec["since"] - _CLOCKS
+    for place in ("/run", "/etc", "/tmp", "/dev/shm", os.path.expanduser("~"), spec["workdir"]):
+        for directory, _, files in os.walk(place):
+            for path in (os.path.join(directory, name) for name in files):
+                try:
+                    status = os.lstat(path)
+                except FileNotFoundError:
+                    continue
+                young = status.st_ctime >= since and stat.S_ISREG(status.st_mode)
+                if young and value in _read(path, _LARGEST):
+                    return f"it is in {path}"
     return ""
 
 
+def _answers(address: str | tuple[str, int]) -> bool:
+    """Return whether something accepts connections at a path, an abstract name, or a host and port."""
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.socket(family) as client:
+        client.settimeout(2)
+        try:
+            client.connect(address)
+        except OSError:
+            return False
+    return True
+
+
+def _syscall(which: int, *words: int | None) -> int:
+    """Make a system call; return its result, or the negative errno."""
+    import ctypes
+
+    numbers = _NUMBERS.get(platform.machine())
+    if numbers is None:
+        raise Untestable(f"system call numbers of {platform.machine()} are unknown")
+    library = ctypes.CDLL(None, use_errno=True)
+    result: int = library.syscall(numbers[which], *words)
+    return result if result >= 0 else -ctypes.get_errno()
+
+
+def _writable(path: str) -> bool:
+    """Return whether a path can be written; its content does not change."""
+    try:
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            attempt = f"{path.rstrip('/')}/.claudebox-{os.getpid()}"
+            os.close(os.open(attempt, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+            os.unlink(attempt)
+        else:
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
+@promise("files that your shell has open do not enter", "A04")
+def descriptors(_spec: Spec) -> str:  # the first: libraries of Python keep files open once they are loaded
+    extra = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if int(name) > 2 and not target.startswith("/proc/"):
+            extra.append(f"{name} ({target})")
+    return f"open: {', '.join(extra[:3])}" if extra else ""
+
+
+@promise("a redirected file can be read, not reopened", "A21")
+def redirected(spec: Spec) -> str:
+    if os.read(0, 4096) != spec["token"][::-1].encode():
+        raise Untestable("standard input is not the file that was planted")
+    try:
+        descriptor = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK)
+        found = os.read(descriptor, 4096)
+    except OSError:
+        found = b""
+    return "a file can be opened again through /proc/self/fd" if found else ""
+
+
+@promise("variables of the host do not enter, and no value or mount shows in arguments", "SAND-02 A01 A02")
+def environment(spec: Spec) -> str:
+    token = spec["token"][::-1].encode()
+    for process in _processes():
+        if token in _read(f"/proc/{process}/environ"):
+            return f"the canary is in /proc/{process}/environ"
+        words = _read(f"/proc/{process}/cmdline")
+        if token in words:
+            return f"the canary is in /proc/{process}/cmdline"
+        if b"--ro-bind\0" in words or b"--setenv\0" in words:
+            return f"/proc/{process}/cmdline shows the options of the sandbox"
+    extra = sorted(set(os.environ) - set(spec["variables"]) - _FROM_SHELL)
+    return f"not in the plan: {', '.join(extra[:5])}" if extra else ""
+
+
+@promise("the memory of the first process contains nothing of the host", "A03")
 def memory(spec: Spec) -> str:
-    """Look for the canary in the memory of the first process."""
-    token = _token(spec)
+    token = spec["token"][::-1].encode()
     for line in _read("/proc/1/maps").decode("utf-8", "replace").splitlines():
         place, access, *_ = line.split()
         first, _, last = place.partition("-")
@@ -112,58 +195,20 @@ def memory(spec: Spec) -> str:
     return ""
 
 
-def descriptors(_spec: Spec) -> str:
-    """Look for inherited descriptors."""
-    extra = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:
-            continue
-        if int(name) > 2 and not target.startswith("/proc/"):
-            extra.append(f"{name} ({target})")
-    return f"open: {', '.join(extra[:3])}" if extra else ""
-
-
-def redirected(spec: Spec) -> str:
-    """Reopen a file that was redirected to standard input."""
-    if os.read(0, 4096) != _token(spec):
-        raise Untestable("standard input is not the file that was planted")
-    try:
-        descriptor = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK)
-        found = os.read(descriptor, 4096)
-    except OSError:
-        found = b""
-    return "a file can be opened again through /proc/self/fd" if found else ""
-
-
-def keyrings(spec: Spec) -> str:
-    """Query the kernel's keyrings, and their list."""
+@promise("the kernel's keyrings do not answer", "A08 A09")
+def keyrings(_spec: Spec) -> str:
     result = _syscall(0, 0, -3, 0)
     if result >= 0:
         return "the session keyring answers"
     if result != -errno.EPERM:
         return f"keyctl is not filtered: {os.strerror(-result)}"
-    if _token(spec) in _read("/proc/keys") or _read("/proc/keys"):
-        return "/proc/keys lists keys"
-    return ""
+    return "/proc/keys lists keys" if _read("/proc/keys") else ""
 
 
-def _syscall(which: int, *words: int | None) -> int:
-    """Make a system call; return its result, or the negative errno."""
-    import ctypes
-
-    numbers = _NUMBERS.get(platform.machine())
-    if numbers is None:
-        raise Untestable(f"system call numbers of {platform.machine()} are unknown")
-    library = ctypes.CDLL(None, use_errno=True)
-    result: int = library.syscall(numbers[which], *words)
-    return result if result >= 0 else -ctypes.get_errno()
-
-
+@promise("your keys, tokens, history and profiles are hidden, and secrets planted beside them",
+         "SAND-04 SAND-08 SAND-09")  # fmt: skip
 def hidden(spec: Spec) -> str:
-    """Look for hidden files of the host, by device and inode."""
-    for path, device, inode in spec["hidden"]:  # type: ignore[attr-defined]
+    for path, device, inode in spec["hidden"]:
         try:
             status = os.stat(path)
         except OSError:
@@ -173,149 +218,64 @@ def hidden(spec: Spec) -> str:
     return ""
 
 
-def secrets(spec: Spec) -> str:
-    """Look for secrets planted beside the user's own."""
-    for path in _given(spec, "secrets", "no canary could be written"):
-        if os.path.lexists(path):
-            return f"{path} is visible"
-    return ""
-
-
+@promise("your refresh token does not enter", "AUTH-01 I01 I02")
 def login(spec: Spec) -> str:
-    """Look for the refresh token."""
-    (path,) = _given(spec, "login", "there is no login")
+    path = _given(spec, "login", "there is no login")
     return "a refresh token is inside" if b"refreshToken" in _read(path) else ""
 
 
-def _search(spec: Spec, wanted: bytes) -> str:
-    """Look for a value in all processes and in files that are not older than the canaries."""
-    for process in _processes():
-        if any(wanted in _read(f"/proc/{process}/{name}") for name in ("environ", "cmdline")):
-            return f"it is in the environment or the arguments of process {process}"
-    since = float(str(spec["since"])) - _CLOCKS
-    for place in ("/run", "/etc", "/tmp", "/dev/shm", os.path.expanduser("~"), str(spec["workdir"])):
-        for directory, _, files in os.walk(place):
-            for name in files:
-                path = os.path.join(directory, name)
-                try:
-                    status = os.lstat(path)
-                except FileNotFoundError:
-                    continue
-                young = status.st_ctime >= since and stat.S_ISREG(status.st_mode)
-                if young and wanted in _read(path, _LARGEST):
-                    return f"it is in {path}"
-    return ""
-
-
-def held_secrets(spec: Spec) -> str:
-    """Look for the values of `[[secrets]]`."""
-    (reversed_one,) = _given(spec, "held", "there are no `[[secrets]]` that this tier can use")
-    return _search(spec, str(reversed_one)[::-1].encode())
-
-
+@promise("your API key or login is not inside, and the broker does not reveal it", "AUTH-01 I03")
 def credential(spec: Spec) -> str:
-    """Look for the broker's credential, and try to get it from the broker."""
-    (reversed_one,) = _given(spec, "credential", str(spec.get("no_credential")))
-    wanted = str(reversed_one)[::-1].encode()
+    wanted = _given(spec, "credential", "there is no key or login here, or you let it enter")
     if found := _search(spec, wanted):
         return found
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(20)
-        client.connect(str(spec["broker"]))
+        client.connect(spec["broker"])
         request = f"GET /v1/organizations HTTP/1.1\r\nhost: x\r\nx-api-key: {spec['placeholder']}\r\n\r\n"
         client.sendall(request.encode())
         answer = client.recv(1 << 16)
     if b" 403 " not in answer.partition(b"\r\n")[0]:
         return "the broker does not refuse a request outside of the API"
-    return "the broker reveals it" if wanted in answer else ""
+    return "the broker reveals it" if wanted[::-1].encode() in answer else ""
 
 
+@promise("values of `[[secrets]]` are not inside, only their placeholders", "SECR-01 A01")
+def held_secrets(spec: Spec) -> str:
+    return _search(spec, _given(spec, "held", "there are no `[[secrets]]` that this tier can use"))
+
+
+@promise("sockets of the host do not answer, not even renamed ones in the project", "SAND-09 C19 C33")
 def sockets(spec: Spec) -> str:
-    """Connect to sockets of the host, inside and outside of the project."""
-    for path in _given(spec, "sockets", "no socket could be made"):
-        if _answers(path):
-            return f"{path} answers"
-    return ""
+    found = filter(_answers, _given(spec, "sockets", "no socket could be made"))
+    return next((f"{path} answers" for path in found), "")
 
 
-def _answers(address: str | tuple[str, int]) -> bool:
-    """Return whether something accepts connections at a path, an abstract name, or a host and port."""
-    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    with socket.socket(family) as client:
-        client.settimeout(2)
-        try:
-            client.connect(address)
-        except OSError:
-            return False
-    return True
-
-
+@promise("secrets in files of the project are masked", "A20 C32")
 def masked(spec: Spec) -> str:
-    """Read a file of the project with a secret."""
-    (path,) = _given(spec, "masked", "`--set project_secrets=mask` is not set, or the project cannot be written")
+    path = _given(spec, "masked", "`--set project_secrets=mask` is not set, or the project cannot be written")
     content = _read(path)
     if b"API_KEY=" not in content:
         return f"{path} cannot be read at all"
-    return f"{path} shows its secret" if _token(spec) in content else ""
+    return f"{path} shows its secret" if spec["token"][::-1].encode() in content else ""
 
 
+@promise("abstract sockets of the host do not answer", "F15 F16")
 def abstract(spec: Spec) -> str:
-    """Connect to an abstract socket of the host."""
-    (name,) = _given(spec, "abstract", "not promised in this tier before Linux 6.12")
-    return "an abstract socket of the host answers" if _answers("\0" + name) else ""
+    name = _given(spec, "abstract", "not promised in this tier before Linux 6.12")
+    return "an abstract socket of the host answers" if _answers(f"\0{name}") else ""
 
 
+@promise("services of this machine do not answer", "NET-T NET-01 F01")
 def listeners(spec: Spec) -> str:
-    """Connect to services of this machine."""
     for address, port in _given(spec, "listeners", "not promised in tier `full`"):
         if _answers((address, port)):
             return f"{address}:{port} answers"
     return ""
 
 
-def nix_daemon(spec: Spec) -> str:
-    """Ask the Nix daemon whether it trusts us; if it is off, it must not answer at all."""
-    (access,) = _given(spec, "nix", "there is no Nix on this machine")
-    if access == "told":
-        raise Untestable("you gave the sandbox the daemon: it does there what it does for you")
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10)
-        try:
-            client.connect("/nix/var/nix/daemon-socket/socket")
-        except OSError as error:
-            return "" if access == "off" else f"it does not answer: {error.strerror}"
-        if access == "off":
-            return "it answers"
-        trust = _trust(client.makefile("rwb"))
-    if trust is None:
-        raise Untestable("this daemon is too old to report trust")
-    return "it trusts the sandbox" if trust == _NIX_TRUSTED else ""
-
-
-def _trust(stream: BufferedRWPair) -> int | None:
-    """Shake hands with the daemon and return its trust level."""
-
-    def send(*numbers: int) -> None:
-        stream.write(b"".join(number.to_bytes(8, "little") for number in numbers))
-        stream.flush()
-
-    def receive() -> int:
-        return int.from_bytes(stream.read(8), "little")
-
-    send(_NIX_HELLO)
-    if receive() != _NIX_ANSWER:
-        raise OSError("not a Nix daemon")
-    version = receive()
-    send(_NIX_VERSION, 0, 0)
-    if version < _NIX_VERSION:
-        return None
-    length = receive()
-    stream.read(length + -length % 8)  # its version as text
-    return receive()
-
-
+@promise("only listed domains answer, and no IP address does", "NET-03 F05 F13")
 def domains(spec: Spec) -> str:
-    """Connect to destinations that are not listed: this machine, addresses, a name."""
     for host, port in _given(spec, "unlisted", "promised in tier `allow` only"):
         with socket.create_connection(("127.0.0.1", 3128), timeout=5) as client:
             client.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\n\r\n".encode())
@@ -327,30 +287,28 @@ def domains(spec: Spec) -> str:
     return ""
 
 
+@promise("processes of the host are invisible", "SEC-02 A06")
 def processes(spec: Spec) -> str:
-    """Signal a process of the host."""
-    (process,) = _given(spec, "process", "no process could be started")
+    process = _given(spec, "process", "no process could be started")
     try:
         os.kill(process, 0)
     except ProcessLookupError:
-        pass
+        return ""
     except PermissionError:
         return f"process {process} of the host is visible"
-    else:
-        if process != os.getpid() and f"/{process}" not in os.path.realpath("/proc/self"):
-            return f"process {process} of the host can be signalled"
-    return ""
+    same = process == os.getpid() or f"/{process}" in os.path.realpath("/proc/self")  # the number, but not the process
+    return "" if same else f"process {process} of the host can be signalled"
 
 
+@promise("shared memory of the host is invisible", "A11")
 def shared_memory(spec: Spec) -> str:
-    """Look for shared memory of the host."""
-    (number,) = _given(spec, "shared_memory", "this machine has no System V shared memory")
+    number = _given(spec, "shared_memory", "this machine has no System V shared memory")
     listed = [line.split()[1] for line in _read("/proc/sysvipc/shm").splitlines()[1:]]
     return "shared memory of the host is listed" if str(number).encode() in listed else ""
 
 
+@promise("nothing can be typed into your terminal", "B01 B02 B04")
 def terminal(_spec: Spec) -> str:
-    """Inject input into a terminal."""
     _, slave = pty.openpty()
     child = os.fork()
     if child == 0:
@@ -371,8 +329,8 @@ def terminal(_spec: Spec) -> str:
     return ("", "a program can type into its terminal", "typing into terminals is not filtered")[code]
 
 
+@promise("no user namespaces can be made", "H01 C24")  # they would expose more of the kernel
 def user_namespaces(spec: Spec) -> str:
-    """Make a user namespace, which would expose more of the kernel."""
     if spec.get("userns"):
         raise Untestable("--set allow_userns=true: not promised")
     child = os.fork()
@@ -381,8 +339,8 @@ def user_namespaces(spec: Spec) -> str:
     return "a user namespace could be made" if os.waitpid(child, 0)[1] else ""
 
 
+@promise("rarely used parts of the kernel are closed", "H02 F17")
 def kernel_surface(_spec: Spec) -> str:
-    """Use parts of the kernel that programs rarely need."""
     result = _syscall(1, 1, None)
     if result != -errno.EPERM:
         return f"io_uring is not filtered: {'it answers' if result >= 0 else os.strerror(-result)}"
@@ -396,13 +354,11 @@ def kernel_surface(_spec: Spec) -> str:
     return ""
 
 
+@promise("no capabilities, and a seccomp filter on every process", "H03 H04 H05")
 def privileges(_spec: Spec) -> str:
-    """Look for capabilities, ways to gain one, and processes without the seccomp filter."""
     for process in ("1", "self"):
-        rows = (
-            line.split(":\t", 1) for line in _read(f"/proc/{process}/status").decode().splitlines() if ":\t" in line
-        )
-        status = {key: value.strip() for key, value in rows}
+        lines = _read(f"/proc/{process}/status").decode().splitlines()
+        status = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
         wanted = {"CapEff": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
         wrong = [f"{key} is {status.get(key)}" for key, value in wanted.items() if status.get(key) != value]
         if wrong:
@@ -410,6 +366,7 @@ def privileges(_spec: Spec) -> str:
     return ""
 
 
+@promise("no core files, and a limit on processes", "A19 H08")
 def limits(_spec: Spec) -> str:
     if resource.getrlimit(resource.RLIMIT_CORE) != (0, 0):
         return "core files are written"
@@ -418,8 +375,8 @@ def limits(_spec: Spec) -> str:
     return ""
 
 
+@promise("hostname and boot parameters are hidden", "A17")
 def names(spec: Spec) -> str:
-    """Read hostname and boot parameters."""
     if not spec["hostname"]:
         raise Untestable("a seccomp filter forbids sethostname here")
     if socket.gethostname() != "claudebox":
@@ -427,14 +384,13 @@ def names(spec: Spec) -> str:
     return "boot parameters of the host are visible" if _read("/proc/cmdline") else ""
 
 
+@promise("only what the plan says is writable", "SAND-04 SAND-06 C25")
 def read_only(spec: Spec) -> str:
-    """Write to read-only mounts, and look for unplanned writable ones."""
-    for path in ("/", *spec["read_only"]):  # type: ignore[misc]
+    for path in ("/", *spec["read_only"]):
         if _writable(path):
             return f"{path} can be written"
-    planned = {str(path) for path in spec["writable"]}  # type: ignore[attr-defined]
     for place in _writable_mounts():
-        if place not in planned and place != "/proc" and not place.startswith("/dev/"):
+        if place not in spec["writable"] and place != "/proc" and not place.startswith("/dev/"):
             return f"{place} is mounted writable"
     return ""
 
@@ -446,29 +402,14 @@ def _writable_mounts() -> Iterator[str]:
             yield fields[4].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 
 
-def _writable(path: str) -> bool:
-    """Return whether a path can be written; its content does not change."""
-    try:
-        directory = stat.S_ISDIR(os.lstat(path).st_mode)
-        if directory:
-            attempt = f"{path.rstrip('/')}/.claudebox-{os.getpid()}"
-            os.close(os.open(attempt, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
-            os.unlink(attempt)
-        else:
-            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK))
-    except OSError:
-        return False
-    return True
-
-
+@promise("tier, variables and mounts are those of your settings", "PROF-01 E07")
 def settings(spec: Spec) -> str:
-    """Compare variables, mounts and network with the settings."""
-    for name, digest in spec["variables"].items():  # type: ignore[attr-defined]
+    for name, digest in spec["variables"].items():
         if name not in os.environ:
             return f"the variable {name} is missing"
         if digest and hashlib.sha256(os.fsencode(os.environ[name])).hexdigest() != digest:
             return f"the variable {name} has another value"
-    for path, writable, device, inode in spec["asked"]:  # type: ignore[attr-defined]
+    for path, writable, device, inode in spec["asked"]:
         status = os.stat(path)
         if (status.st_dev, status.st_ino) != (device, inode):
             return f"{path} is not what was mounted there"
@@ -483,14 +424,14 @@ def settings(spec: Spec) -> str:
     return ""
 
 
+@promise("the project is writable", "SAND-05")  # a useless sandbox protects nothing
 def project(spec: Spec) -> str:
-    """Write to the project: a useless sandbox protects nothing."""
-    (path,) = _given(spec, "project", "you cannot write the project either")
-    return "" if _writable(str(path)) else "the project cannot be written"
+    path = _given(spec, "project", "you cannot write the project either")
+    return "" if _writable(path) else "the project cannot be written"
 
 
+@promise("files that your tools obey cannot change", "SEC-04 C20 C22 D05 D06 D21")
 def protected(spec: Spec) -> str:
-    """Write, replace and create files that the host's tools obey."""
     for path in _given(spec, "protected", "nothing is protected here: --allow, or no repository"):
         if not os.path.lexists(path):
             return f"{path} can be created"
@@ -508,24 +449,26 @@ def protected(spec: Spec) -> str:
     return ""
 
 
-def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is left behind
-    """Leave a process behind; `--verify` checks whether it outlives the sandbox."""
-    if os.fork():
-        return ""
-    os.setsid()
-    if os.fork():
+@promise("the Nix daemon is reachable only where the plan says so", "NIXSEC-01 G01 G03")
+def nix_daemon(spec: Spec) -> str:
+    access = _given(spec, "nix", "there is no Nix on this machine")
+    if _answers("/nix/var/nix/daemon-socket/socket") == (access == "off"):
+        return "it answers" if access == "off" else "it does not answer"
+    return ""
+
+
+@promise("nothing outlives the sandbox", "SAND-15 E12")
+def survivors(_spec: Spec) -> str:
+    """Leave a process behind that holds our output open: `--verify` looks whether that ends."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.dup2(1, 2)
+            signal.alarm(_SURVIVAL)
+            signal.pause()
         os._exit(0)
-    for descriptor in (0, 1, 2):
-        os.dup2(os.open("/dev/null", os.O_RDWR), descriptor)
-    os.execv("/bin/sh", ["sh", "-c", "sleep 20; :", str(spec["leftover"])])
-
-
-PROBES: tuple[Callable[[Spec], str], ...] = (
-    descriptors, redirected, environment, arguments, memory, keyrings, hidden, secrets, login, credential,
-    held_secrets, sockets, masked, abstract, listeners, domains, processes, shared_memory, terminal,
-    user_namespaces, kernel_surface, privileges, limits, names, read_only, settings, project, protected,
-    nix_daemon, survivors,
-)  # fmt: skip
+    os.wait()
+    return ""
 
 
 def main(path: str) -> None:
@@ -533,8 +476,7 @@ def main(path: str) -> None:
     signal.alarm(60)
     with open(path, encoding="ascii") as file:
         spec = json.load(file)
-    for probe in PROBES:
-        name = probe.__name__
+    for name, (_, _, probe) in PROMISES.items():
         try:
             detail = probe(spec)
         except Untestable as why:
@@ -545,7 +487,6 @@ def main(path: str) -> None:
             row = {"promise": name, "status": "broken" if detail else "held", "detail": detail}
         sys.stdout.write(json.dumps(row) + "\n")
         sys.stdout.flush()
-    time.sleep(0.05)  # so that the process left behind has started
 
 
 if __name__ == "__main__":
