@@ -132,6 +132,11 @@ def test_a_reader_that_has_gone_is_no_failure():
         os.close(writing)
 
 
+def test_output_that_cannot_be_written_is_a_failure_of_the_command():
+    with open("/dev/full", "wb") as full, pytest.raises(ClaudeboxError, match="cannot be written"):
+        console.write(["result"], descriptor=full.fileno())
+
+
 def test_colours_appear_only_on_a_terminal_that_wants_them(monkeypatch):
     master, slave = os.openpty()
     reading, writing = os.pipe()

@@ -226,6 +226,11 @@ def test_many_tasks_keep_to_their_number_and_cost_what_was_served(fleet, model):
     assert shown.stdout.splitlines()[0].split() == ["task", "status", "cost", "time", "why"]
     assert shown.stdout.splitlines()[-1].startswith(f"{count - 2} of {count - 1} done, 1 worth another try, $")
     assert shown.returncode == 1
+    rows = json.loads(fleet.claudebox("tasks", "--results", str(results), "--json").stdout)
+    assert [(row["id"], row["status"], row["retry"]) for row in rows[:2]] == [
+        ("t1", "incomplete", True),
+        ("t10", "done", False),
+    ]
     second = fleet.claudebox(*words, env=env, timeout=120)
     assert f"{count - 2} of {count} tasks are done already" in second.stderr
     assert second.returncode == 0

@@ -44,7 +44,7 @@ def test_the_last_word_wins_whichever_way_it_is_said():
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("network", "--set needs KEY=VALUE, not `network`"),
+        ("network", "`--set` needs KEY=VALUE, not `network`"),
         ("network=lan", "`network` must be `full`.*`lan`"),
         ("netwrok=inet", "`netwrok` is not a setting; did you mean `network`"),
         ("network=", "`network` must be `full`"),
@@ -52,7 +52,7 @@ def test_the_last_word_wins_whichever_way_it_is_said():
         ("gpu=maybe", "`gpu` must be true or false"),
         ("mounts=/srv", "`mounts` must be .*\\[\\[mounts\\]\\]"),
         ("mounts=[{", "--set mounts"),
-        ("extends=strict", "`extends` belongs into a profile"),
+        ("extends=strict", "`extends` belongs in a profile"),
         ("check=true", "`check` is a flag for the command line"),
         ("undo_keep.x=3", "undo_keep"),
     ],

@@ -30,7 +30,7 @@ allow_domains = ["work", "github.example.org"]
 [domains.work]
 hosts = ["git.example.org", "*.build.example.org:8443"]
 [domains.unused]
-hosts = ["unused.example"]
+hosts = "unused.example"
 """
     assert listed(tmp_path, text) == ["git.example.org", "*.build.example.org:8443", "github.example.org"]
     assert "unused.example" in listed(tmp_path, text, "--allow-domain", "unused")

@@ -126,12 +126,15 @@ def is_far() -> bool:
 
 
 def write(lines: Iterable[str], *, descriptor: int = 2) -> None:
-    """Write lines that their renderer has already cleaned."""
+    """Write lines that their renderer has already cleaned; only on standard output is a failure one of the command."""
     data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
     try:
         write_all(descriptor, data)
-    except OSError:  # the reader has gone
+    except BrokenPipeError:  # the reader has gone
         pass
+    except OSError as error:
+        if descriptor != 2:
+            raise ClaudeboxError(f"the output cannot be written: {error.strerror}") from None
 
 
 def report(error: ClaudeboxError) -> None:

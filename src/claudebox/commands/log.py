@@ -84,7 +84,8 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
     for text in leftovers.describe_killed(f"{home}/.claudebox"):
         console.warn(text)
     if not found:
-        console.note("nothing was recorded" + (" for this project" if wanted.project else "") + " that fits")
+        what = "was denied" if wanted.verdict == "denied" else "in the log matches"
+        console.note(f"nothing {what}{' in the last session here' * bool(wanted.project)}")
     return 0
 
 
@@ -223,13 +224,13 @@ def _show_spending(settings: Settings, environ: dict[str, str]) -> int:
         console.write([json.dumps(rows, ensure_ascii=True)], descriptor=1)
         return 0
     if not rows:
-        console.note("no answer of a model was counted; the broker counts them where it holds the credential")
+        console.note("no usage of a model is recorded; the broker counts where it holds the key or login")
         return 0
     table = (_TITLES, *(_shown(row) for row in rows))
     console.write(console.table(table, right=range(2, len(_TITLES))), descriptor=1)
     console.write([f"dollars by the prices of {prices.AS_OF}; `?`: a model without a price"], descriptor=1)
     if missing := sum(row["missing"] for row in rows):
-        console.warn(f"the logs of {missing} sessions do not tell everything that was spent; see their receipts")
+        console.warn(f"the logs of {missing} sessions are incomplete: more was spent; see their receipts")
     return 0
 
 

@@ -128,7 +128,13 @@ def _property(row: Setting) -> dict[str, Any]:
 def _object(fields: tuple[Field, ...]) -> dict[str, Any]:
     properties = {}
     for field in fields:
-        value = {**_TEXTS, "minItems": 1} if field.many else {"enum": list(field.choices)} if field.choices else _TEXT
+        value = (
+            {"anyOf": [_TEXT, {**_TEXTS, "minItems": 1}]}
+            if field.many
+            else {"enum": list(field.choices)}
+            if field.choices
+            else _TEXT
+        )
         properties[field.name] = {**value, "description": field.help.replace("`", "") + "."}
     return {
         "type": "object",
@@ -159,9 +165,9 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         case "trust", ("revoke", path):
             return _revoke(home, path)
         case _:
-            unexpected = " ".join(flags.words)
+            problem = "needs PATH" if flags.words == ("revoke",) else f"does not take `{flags.words[-1]}`"
             hint = "`claudebox trust`, `claudebox trust approve` or `claudebox trust revoke PATH`"
-            raise ClaudeboxError(f"`claudebox trust`: unexpected argument `{unexpected}`", hint=hint)
+            raise ClaudeboxError(f"`claudebox trust {flags.words[0]}` {problem}", hint=hint)
     return 0
 
 

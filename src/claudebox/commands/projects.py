@@ -84,7 +84,7 @@ def _list(entries: list[Entry], *, as_json: bool) -> int:
         ]
         console.write([json.dumps(rows, indent=2)], descriptor=1)
     elif not entries:
-        console.write(["no project has been opened with claudebox yet"], descriptor=1)
+        console.write(["claudebox has not been started in any project yet"], descriptor=1)
     else:
         console.write((_line(entry) for entry in entries), descriptor=1)
     return 0
@@ -103,7 +103,9 @@ def _prune(gone: list[Entry], *, asked: bool) -> int:
         console.write(["nothing to remove: every project still exists"], descriptor=1)
         return 0
     console.write((_line(entry) for entry in gone), descriptor=1)
-    if not asked and not console.confirm(f"Remove the conversations of {len(gone)} projects? [y/N] ", default=False):
+    if not asked and not console.confirm(
+        f"Remove state and conversations of {len(gone)} projects? [y/N] ", default=False
+    ):
         return 130
     failed = False
     for entry in gone:

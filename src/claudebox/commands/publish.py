@@ -30,7 +30,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     ports = [word for word in flags.words if word not in names]
     if len(names) > 1:
         raise ClaudeboxError(f"`{names[1]}` is not a port", hint="`claudebox publish [AGENT] [HOST:]PORT...`")
-    wanted = [parsers.published(SettingValue(word, "claudebox publish")) for word in ports]
+    wanted = [parsers.published(SettingValue(word, "PORT")) for word in ports]
     launcher, name = _find_session(state, names[0] if names else "")
     open_now = [row for row in published.list_ports(state) if row.launcher == launcher]
     if flags.on("off"):
@@ -39,7 +39,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     if not wanted:
         _show(open_now, name, as_json=flags.on("json"))
         if not open_now:
-            console.note("no port of this session is published: `claudebox publish 3000`")
+            console.note("this session has no published port: `claudebox publish 3000` opens one")
         return 0
     inner = _find_inner(launcher)
     opened = []
@@ -70,13 +70,12 @@ def _find_session(state: str, name: str) -> tuple[int, str]:
     if name:
         agent = records.find(name, workdir)
         if not agent.alive:
-            raise ClaudeboxError(f"`{name}` does not run", hint="`claudebox sessions` lists what does")
+            raise ClaudeboxError(f"`{name}` is not running", hint="`claudebox sessions` lists what is")
         return agent.pid, agent.name
     here = [(since, process) for process, project, since in list_sessions(state) if project == workdir]
     if not here:
-        raise ClaudeboxError(
-            f"no session runs in `{workdir}`", hint="`claudebox sessions` lists them; `claudebox publish AGENT PORT`"
-        )
+        hint = "name another one: `claudebox publish AGENT PORT`; `claudebox sessions` lists them"
+        raise ClaudeboxError(f"no session runs in `{workdir}`", hint=hint)
     process = max(here)[1]
     return process, alive.get(process, os.path.basename(workdir))
 
@@ -100,7 +99,7 @@ def _find_inner(launcher: int) -> int:
 
 def _close(state: str, rows: list[PublishedPort]) -> None:
     if not rows:
-        raise ClaudeboxError("no such port of this session is published")
+        raise ClaudeboxError("this session has no such published port")
     for row in rows:
         if row.relay == row.launcher:
             raise ClaudeboxError(f"port {row.inside} was published at the start, and is open until the session ends")

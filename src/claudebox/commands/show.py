@@ -64,7 +64,7 @@ def _open(path: str) -> int:
         with Closing(os.open("/", os.O_PATH | os.O_CLOEXEC)) as top:
             directory = open_beneath(top, parent.strip("/"))
         with Closing(directory):
-            return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+            return os.open(name or ".", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.realpath(path) != os.path.abspath(path):
             raise _leads_elsewhere(path) from None

@@ -342,9 +342,9 @@ def _rows(text: bytes) -> list[str]:
 def _choose(store: SnapshotStore, workdir: str, words: tuple[str, ...]) -> tuple[str, Snapshot]:
     """Return the newest snapshot of a session here, or the one whose name begins with the given word."""
     names = [name for name in store.names() if name.startswith(words[0].removesuffix(".jsonl"))] if words else []
-    if words and len(names) != 1:
-        problem = f"`{words[0]}` fits {len(names)} snapshots" if names else f"there is no snapshot `{words[0]}`"
-        raise ClaudeboxError(problem, hint=f"there are: {', '.join(store.names()) or 'none'}")
+    if words and len(names) != 1 and store.names():
+        problem = f"`{words[0]}` fits {len(names)} sessions" if names else f"there is no snapshot of `{words[0]}`"
+        raise ClaudeboxError(problem, hint=f"there are: {', '.join(store.names())}")
     if not store.names() and store.has_former():
         raise ClaudeboxError("the snapshots of this project are of an earlier version of claudebox",
                              hint=f"they lie in `{store.directory}`")  # fmt: skip
@@ -356,7 +356,7 @@ def _choose(store: SnapshotStore, workdir: str, words: tuple[str, ...]) -> tuple
             return name, found
         if words:
             raise ClaudeboxError(f"that session was in `{found.root}`", hint="change to that directory")
-    usual = "they are taken at the start of sessions of an agent; of `--exec` and `--shell` where `undo_keep` is set"
+    usual = "sessions of an agent have one; those of `--exec` and `--shell` only where `undo_keep` is set"
     others = ", ".join(f"`{root}`" for root in elsewhere)  # other checkouts, or the repository as a whole
     raise ClaudeboxError("there is no snapshot of a session in this directory",
                          hint=f"there are some of {others}: change to that directory" if others else usual)  # fmt: skip

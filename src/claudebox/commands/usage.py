@@ -83,7 +83,7 @@ def _answer(flags: Settings, environ: dict[str, str]) -> Iterable[str]:
 
             return list_candidates(words, environ)
         case _:
-            raise ClaudeboxError(f"`claudebox help`: unexpected argument `{flags.words[-1]}`")
+            raise ClaudeboxError(f"there is no help on `{' '.join(flags.words)}`", hint=_topics())
 
 
 def help_text() -> Iterator[str]:
@@ -186,9 +186,12 @@ def _explain_verb(word: str) -> Iterator[str]:
     """Return the lines of `claudebox VERB --help`."""
     verb = find_verb(word)
     if verb is None:
-        known = " ".join((*TOPICS, *(row.word for row in VERBS)))
-        raise ClaudeboxError(f"there is no help on `{word}`", hint=f"there is on: {known}")
+        raise ClaudeboxError(f"there is no help on `{word}`", hint=_topics())
     return _verb_lines(verb)
+
+
+def _topics() -> str:
+    return f"topics: {', '.join(TOPICS)}; verbs: {', '.join(row.word for row in VERBS)}"
 
 
 def _verb_lines(verb: Verb) -> Iterator[str]:

@@ -150,14 +150,14 @@ class Records:
             if here:
                 raise _ambiguous(f"several sessions are called `{name}`", here)
         known = ", ".join(f"`{agent.full_name}`" for agent in agents[-8:])
-        raise ClaudeboxError(f"there is no session `{name}`", hint=f"there are {known}" if known else "none runs here")
+        raise ClaudeboxError(f"there is no session `{name}`", hint=f"there are {known}" if known else "none is running")
 
     def find_only(self, workdir: str) -> Agent:
         """Return the only running session, of this directory or of all."""
         agents = [agent for agent in self.all() if agent.alive or agent.starting]
         here = [agent for agent in agents if _is_within(workdir, agent)] or agents
         if not here:
-            raise ClaudeboxError("no background session runs", hint="start one with `claudebox --detach`")
+            raise ClaudeboxError("no background session is running", hint="start one with `claudebox --detach`")
         if len(here) > 1:
             raise _ambiguous("there are several sessions", here)
         return here[0]

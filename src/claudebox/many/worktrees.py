@@ -142,8 +142,8 @@ class Copies:
             return here[0]
         if here:
             known = ", ".join(f"`{os.path.basename(copy.source)}/{copy.name}`" for copy in here[:8])
-            raise ClaudeboxError(f"several copies are called `{name}`: {known}", hint="give the longer name")
-        raise ClaudeboxError(f"there is no copy `{name}`", hint="`claudebox sessions` lists them")
+            raise ClaudeboxError(f"several worktrees are called `{name}`: {known}", hint="give the longer name")
+        raise ClaudeboxError(f"there is no worktree `{name}`", hint="`claudebox sessions` lists them")
 
     def create(self, copy: Copy) -> None:
         """Create the directory, which must not exist."""
@@ -152,7 +152,7 @@ class Copies:
         try:
             os.mkdir(copy.path, 0o755)
         except FileExistsError:
-            raise ClaudeboxError(f"`{copy.path}` is in the way", hint="remove it, or choose another name") from None
+            raise ClaudeboxError(f"`{copy.path}` already exists", hint="remove it, or choose another name") from None
 
     def save(self, copy: Copy) -> None:
         """Write the file that describes a worktree."""

@@ -32,6 +32,7 @@ _LONG_KEY = re.compile(
     r"""(?m)(?:^|[{,])[ \t]*+\[?+\[?+(?:[ \t]*+(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.){100}"""
 )
 _SHOWN = 60  # characters of a wrong value
+_LISTED = "`claudebox help settings` lists them"
 _TYPES = {
     str: "a string", bool: "true or false", int: "a number", float: "a number", list: "an array", dict: "a table",
 }  # fmt: skip
@@ -74,7 +75,7 @@ def unknown_key(key: str, origin: str) -> ClaudeboxError:
     """Return the error for a key that no setting has."""
     check = _check_text(origin)
     check.take(key, "")
-    return ClaudeboxError(check.errors[0], hint="`claudebox help settings` lists the keys")
+    return ClaudeboxError(check.errors[0])
 
 
 def _check_text(origin: str) -> _Check:
@@ -118,11 +119,11 @@ def read_assignment(text: str, origin: str) -> tuple[Setting, list[SettingValue]
     key, _, part = name.partition(".")
     row = find_row(key)
     if row is None and key and assigned:
-        raise unknown_key(key, origin)
+        raise unknown_key(key, f"`{origin}`")
     if row is None or not assigned:
-        hint = _explained(row) if row else "`claudebox help settings` lists the keys"
-        raise ClaudeboxError(f"{origin} needs KEY=VALUE, not `{text}`", hint=hint)
-    check = _check_text(origin)
+        hint = _explained(row) if row else _LISTED
+        raise ClaudeboxError(f"`{origin}` needs KEY=VALUE, not `{text}`", hint=hint)
+    check = _check_text(f"`{origin}`")
     read: Any = _read_value(row, value, origin)
     check.take(row.file_key, {part: read} if part else read)
     if check.errors:
@@ -169,7 +170,9 @@ def parse_source(source: Source) -> tuple[dict[str, Any], Lines]:
     except RecursionError:
         raise ClaudeboxError(f"{source.shown} is nested too deeply", hint="no setting needs that") from None
     except ValueError as error:
-        raise ClaudeboxError(f"{source.shown}{_position(error, text)}: {_problem(error, text)}") from None
+        line = _position(error, text)
+        problem = _problem(error, "" if is_json else text.split("\n")[line - 1])
+        raise ClaudeboxError(f"{source.shown}{f':{line}' * bool(line)}: {problem}") from None
     if not isinstance(document, dict):
         raise ClaudeboxError(f"{source.shown} is {describe_kind(document)}, and settings are a table")
     return document, Lines(text, is_json=is_json)
@@ -179,25 +182,27 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for name, value in pairs:
         if name in document:
-            raise ValueError(f"the key {name!r} is there twice")
+            raise ValueError(f"`{name}` is set twice")
         document[name] = value
     return document
 
 
-def _position(error: ValueError, text: str) -> str:
+def _position(error: ValueError, text: str) -> int:
+    """Return the line of an error of a parser, or 0."""
     if isinstance(error, json.JSONDecodeError):
-        return f":{error.lineno}"
+        return error.lineno
     if "at end of document" in str(error):
-        return f":{text.rstrip().count(chr(10)) + 1}"
+        return text.rstrip().count("\n") + 1
     found = re.search(r"\(at line (\d+), column \d+\)", str(error))
-    return f":{found[1]}" if found else ""
+    return int(found[1]) if found else 0
 
 
-def _problem(error: Exception, text: str = "") -> str:
+def _problem(error: Exception, line: str = "") -> str:
     """Return what a parser complains about, or what the line with an unquoted value must be."""
-    found = re.search(r"\(at line (\d+), ", str(error))
-    line = text.split("\n")[int(found[1]) - 1] if found and text else ""
+    message = error.msg if isinstance(error, json.JSONDecodeError) else re.sub(r" \(at .*\)$", "", str(error))
     given = re.fullmatch(r"\s*([\w-]+)\s*=\s*(.*?)\s*(?:#.*)?", line)
+    if given and message.startswith("Cannot overwrite"):
+        return f"`{given[1]}` is set twice"
     row = find_row(given[1]) if given else None
     if given and row is not None and row.shape in ("switch", "choice", "text", "list"):
         words = re.findall(r"[^\s\[\],'\"]+", console.shorten(given[2], _SHOWN)) or [row.default or "VALUE"]
@@ -205,7 +210,8 @@ def _problem(error: Exception, text: str = "") -> str:
         right = json.dumps(words if several else " ".join(words), ensure_ascii=False)
         right = "true` or `false" if row.shape == "switch" else right
         return f"the value of `{row.file_key}` cannot be read: write `{row.file_key} = {right}`"
-    message = error.msg if isinstance(error, json.JSONDecodeError) else re.sub(r" \(at .*\)$", "", str(error))
+    if message == "Invalid statement":
+        return "this is neither `KEY = VALUE` nor `[TABLE]`"
     return message[:1].lower() + message[1:]
 
 
@@ -215,6 +221,11 @@ def _as_text(value: Any) -> Any:
     return str(value) if number else value
 
 
+def _as_list(value: Any) -> Any:
+    """Return a list, of which one string needs no brackets."""
+    return [value] if isinstance(value, str) else value
+
+
 def describe_kind(value: Any) -> str:
     """Return what kind of value this is."""
     if value in ("", []):
@@ -222,9 +233,9 @@ def describe_kind(value: Any) -> str:
     return _TYPES.get(type(value), "a date or time")
 
 
-def _suggest(name: str, known: Iterable[str]) -> str:
+def _suggest(name: str, known: Iterable[str], otherwise: str = "") -> str:
     near = difflib.get_close_matches(name, known, 1)
-    return f"did you mean `{near[0]}`?" if near else f"there are {list_words(known)}"
+    return f"did you mean `{near[0]}`?" if near else otherwise or f"there are {list_words(known)}"
 
 
 class Lines:
@@ -317,19 +328,20 @@ class _Check:
                 written = f"; write `{row.instead}` here" if row.instead else ""
                 return f"`{name}` is a flag for the command line{written}"
         keys = sorted(row.file_key for row in SETTINGS if self._is_permitted(row))
-        return f"`{name}` is not a setting; {_suggest(name, keys)}"
+        return f"`{name}` is not a setting; {_suggest(name, keys, _LISTED)}"
 
     def _describe_forbidden(self, row: Setting) -> str:
         if row.key == "profile" and self._role == "profile":
             return "`profile` is called `extends` in a profile"
         if row.in_files == "profile":
-            return f"`{row.file_key}` belongs into a profile"
+            return f"`{row.file_key}` belongs in a profile"
         return f"`{row.file_key}` cannot come from a project; set it in ~/.claudebox/config.toml"
 
     def _mistyped(self, row: Setting, value: Any, line: int, *, within: str = "") -> None:
         shown = "" if within or row.shape in ("switch", "text", "list") else f": `{next(example(row))}`"
         wanted = WANTED["text"] if within else WANTED[row.shape]
-        self._wrong(line, f"`{row.file_key}`{within} must be {wanted}{shown}, not {describe_kind(value)}")
+        found = f'`"{console.shorten(value, _SHOWN)}"`' if value and isinstance(value, str) else describe_kind(value)
+        self._wrong(line, f"`{row.file_key}`{within} must be {wanted}{shown}, not {found}")
 
     def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
         """Add a value unless the parser of its setting refuses it."""
@@ -339,7 +351,8 @@ class _Check:
             if row.parse is not None:
                 row.parse(given)
         except ClaudeboxError as error:
-            self.errors.append(error.message.replace(f"`{given.origin}`", f"{given.origin}: `{row.file_key}`", 1))
+            message = error.message.replace(f"`{given.origin}`", f"{given.origin}: `{row.file_key}`", 1)
+            self.errors.append(f"{message}; {error.hint}" if error.hint else message)
         else:
             self.rows.setdefault(row.key, []).append((value, line, given.fields))
 
@@ -431,7 +444,7 @@ class _Check:
             where = self._lines.of(f"{row.file_key}.{group}") or self._lines.of(row.file_key, group) or line
             for name in item.keys() - {field.name}:
                 self._wrong(where, f"`{row.file_key}.{group}` has no `{name}`; there is `{field.name}`")
-            members = item.get(field.name)
+            members = _as_list(item.get(field.name))
             if not isinstance(members, list) or not members:
                 self._wrong(where, f"`{row.file_key}.{group}` needs `{field.name}`, an array of strings")
                 continue
@@ -443,6 +456,7 @@ class _Check:
         """Take a table with the fields of its row; what is missing gets its default."""
         before = len(self.errors)
         known = {field.name: field for field in row.fields}
+        value = {name: _as_list(item) if name in known and known[name].many else item for name, item in value.items()}
         for name, item in value.items():
             if name not in known:
                 problem = f"`{row.file_key}` has no `{name}`; {_suggest(name, known)}"

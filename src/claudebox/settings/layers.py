@@ -307,6 +307,9 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
             f"`--exec`: `{settings.words[0]}` is not the name of a program",
             hint="write `./-name` for a file of the project",
         )
+    if program == "shell" and settings.words and not settings.words[0].startswith("-"):
+        hint = f"`claudebox --exec -- {settings.words[0]}` runs a command"
+        raise ClaudeboxError(f"`--shell` does not take `{settings.words[0]}`", hint=hint)
     if program == "client":
         _check_words(settings.agent, settings.words)
     network, asked = settings.one("network"), _read_fields(settings)

@@ -34,14 +34,14 @@ SETTINGS: tuple[Setting, ...] = (
             details="in tmux, which is needed; the session survives your terminal", brief="in the background"),
     Setting(
         "copy", (), "list", "Agents",
-        "ignored paths of the project that `claudebox new` copies into the worktree, or `none`",
-        details="without this setting: `node_modules`, `.venv` and `.env`",
+        "ignored paths that `claudebox new` copies into the worktree, or `none`",
+        details="if not set: `node_modules`, `.venv` and `.env`",
         in_files="project", parse=parsers.copied_path,
     ),
     Setting(
         "notify", (), "words", "Agents",
         "a command to run when a background session waits for you or has ended",
-        details="it gets two more arguments, `claudebox` and what happened", in_files="user",
+        details="two arguments are added: `claudebox`, and what happened", in_files="user",
     ),
 
     Setting(
@@ -57,7 +57,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "scratch_size", (), "text", "Limits",
-        "maximum size of each of /tmp, the home and /dev/shm inside, which are in memory",
+        "maximum size of each of /tmp, the home and /dev/shm, which are in memory",
         metavar="SIZE", example="2G", in_files="user", effect="tightens", field="limits.scratch", parse=parsers.size,
     ),
     Setting(
@@ -83,8 +83,8 @@ SETTINGS: tuple[Setting, ...] = (
             runs="commands.verify.verify", brief="try to break out"),
     Setting(
         "receipt", (), "choice", "Showing",
-        "print at the end what entered, what was withheld, which hosts were reached and what changed",
-        details="`auto`: only if a limit ended the session, and one line if something was denied",
+        "print a receipt at the end: what entered, was withheld, reached and changed",
+        details="`auto`: only if a limit ended the session",
         metavar="WHEN", choices=("auto", "always", "never"), default="auto", in_files="user",
     ),
     Setting(
@@ -153,10 +153,10 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "toolchain", ("--toolchain",), "list", "What enters",
-        "show your programs: `auto`, `none`, or named: `rust`",
-        details="read-only and without the credentials beside them: those of your PATH (`auto`, the default), none "
-        "(`none`), or a language (`rust`, `node`, `python`, `go`, `java`, `ruby`, `deno`, `bun`) or a manager "
-        "(`conda`, `pnpm`, `uv`, `mise`, `asdf`, `nvm`, `pyenv`, `rbenv`, `sdkman`, `ghcup`)",
+        "show your programs, read-only: `auto`, `none`, or by name",
+        details="`auto`, the default: those of your PATH; `none`: only those of the system; or a language (`rust`, "
+        "`node`, `python`, `go`, `java`, `ruby`, `deno`, `bun`) or a manager (`conda`, `pnpm`, `uv`, `mise`, `asdf`, "
+        "`nvm`, `pyenv`, `rbenv`, `sdkman`, `ghcup`)",
         metavar="NAME", in_files="project", alone=("auto", "none"), name="toolchains", field="toolchains",
         parse=parsers.toolchain,
     ),
@@ -183,8 +183,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "caches", (), "choice", "What enters",
         "package caches (npm, pip, cargo, ...): `own`, `shared` or `off`",
-        details="`own`: kept per project, as ~/.cache inside; `shared`: one for all projects with this setting, each "
-        "of which can change what the others install; `off`: discarded at the end",
+        details="`own`: kept per project; `shared`: one for all projects with this setting, each of which can change "
+        "what the others install; `off`: discarded at the end",
         metavar="WHOSE", choices=("shared", "own", "off"), default="own", in_files="project", widest="first",
         field="caches",
     ),
@@ -195,8 +195,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "scratch", (), "choice", "What enters",
-        "where /tmp and the home inside are kept until the end: `memory`, `disk` or `auto`",
-        details="`auto`: on disk if memory is scarce",
+        "where /tmp and the home inside are kept: `memory`, `disk` or `auto`",
+        details="`auto`: on disk if memory is scarce; either way they are gone at the end",
         metavar="WHERE", choices=("auto", "memory", "disk"), default="auto", in_files="user", field="scratch",
     ),
     Setting(
@@ -211,12 +211,12 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "browser", (), "switch", "What enters",
-        "make browsers of the system and of Playwright work inside, headless",
+        "make browsers work inside, headless: the system's and Playwright's",
         in_files="project", field="browser", parse=parsers.origin,
     ),
     Setting(
         "git_credential", (), "record", "What enters",
-        "the one host that git inside can log in to, and the source of its token",
+        "the one host that git inside can log in to, and where its token comes from",
         in_files="user", field="credential", parse=parsers.credential,
         fields=(
             Field("host", "host name, `github.com`, with `:PORT` if needed", example="github.com"),
@@ -228,68 +228,68 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "secrets", (), "rows", "What enters",
         "secrets that stay outside",
-        details="the variable inside is a placeholder, replaced by the value in requests to these hosts only; in tiers "
-        "`inet` and `allow`",
+        details="inside, the variable holds a placeholder, which is replaced by the value only in requests to these "
+        "hosts; in tiers `inet` and `allow`",
         in_files="user", parse=parsers.secret,
         fields=(
             Field("env", "name of the variable inside", example="GH_TOKEN"),
             Field("hosts", "names of the hosts that get the value, over HTTPS, with `:PORT` if it is not 443",
                   example="api.github.com\ngithub.com", many=True),
-            Field("from", "source of the value on the host: `env:NAME`, `file:PATH`, or `command:WORDS`, a "
-                  "command that prints it", example="env:GH_TOKEN"),
+            Field("from", "where the value is on the host: `env:NAME`, `file:PATH`, or `command:WORDS`, a command "
+                  "that prints it", example="env:GH_TOKEN"),
             Field("headers", "header fields that may carry the value, besides `Authorization`, `X-Api-Key`, "
                   "`Private-Token` and other credential fields", default="", many=True),
-            Field("permit", "methods and paths that the value is good for, `GET /repos/acme/**`, or a preset, "
-                  "`github:read acme/shop`; everything else at these hosts is refused", default="",
+            Field("permit", "permitted methods and paths, `GET /repos/acme/**`, or a preset, `github:read acme/shop`; "
+                  "everything else at these hosts is refused", default="",
                   example="github:read acme/shop\nPOST /repos/acme/shop/issues", many=True, spaced=True),
-            Field("weak", "`accept` takes a value that can be guessed; answers can then confirm a right guess",
+            Field("weak", "`accept` takes a value that can be guessed: answers could then confirm a guess",
                   choices=("accept",), default=""),
         ),
     ),
     Setting(
         "inherit", (), "list", "What enters",
         "show this part of the host's ~/.claude, read-only",
-        details="`CLAUDE.md`, `agents`, `commands`, `skills`, `output-styles`, `rules`, ...; `mcp`: your MCP servers, "
+        details="`CLAUDE.md`, `agents`, `commands`, `skills`, `output-styles`, `rules`; `mcp`: your MCP servers, "
         "without their secrets",
         metavar="PART", in_files="project", field="inherit", parse=parsers.part,
     ),
     Setting(
         "claude_home", (), "choice", "What enters",
         "the agent's home: `own` or `shared`",
-        details="`own`: one per project; `shared`: it also sees the host's ~/.claude, read-only, without conversations "
-        "and logins",
+        details="`own`: one per project; `shared`: with the host's ~/.claude, read-only, without conversations and "
+        "logins",
         metavar="HOME", choices=("own", "shared"), default="own", in_files="project", widest="last",
         field="shared_home", parse=parsers.is_word("shared"),
     ),
     Setting(
         "project", (), "choice", "What enters",
-        "the project, in a subdirectory of a repository: `directory` or `repository`",
-        details="`directory`: this one, with the rest of the repository read-only; `repository`: all of it",
+        "what is writable in a subdirectory of a repository: `directory` or `repository`",
+        details="`directory`: only this one, the rest of the repository is read-only; `repository`: all of it",
         metavar="WHAT", choices=("directory", "repository"), default="directory", in_files="user",
     ),
 
     Setting(
         "network", ("--network",), "choice", "Restrictions",
-        "`full`, `inet` (without LAN), `allow` or `none`",
-        details="`full`: the host's network with its loopback and LAN; `inet`: the internet, without LAN and this "
-        "machine; `allow`: only domains that you list; `none`: only the sandbox's own loopback",
+        "what can be reached: `full`, `inet`, `allow` or `none`",
+        details="`full`: all that the host reaches, its loopback and LAN included; `inet`: the internet, without LAN "
+        "and this machine; `allow`: only domains that you list; `none`: only the sandbox's own loopback",
         brief="inet, allow, none",
         metavar="TIER", choices=tuple(TIERS), default="full", in_files="project", widest="first",
         field="network",
     ),
     Setting(
         "allow_domain", ("--allow-domain",), "list", "Restrictions",
-        "in tier `allow`: permit this domain, or group: `pypi`",
+        "in tier `allow`: permit a domain, or a group: `pypi`",
         details="a domain (`github.com`), its subdomains (`*.example.org`), a port other than 443 and 80 "
-        "(`example.org:8443`), or a group (`pypi` or `@pypi`): `anthropic`, `github`, `pypi`, `npm`, `crates`, `go`, "
-        "`debian`, `nix`, `huggingface`, or one of your own",
+        "(`example.org:8443`), or a group: `anthropic`, `github`, `pypi`, `npm`, `crates`, `go`, `debian`, `nix`, "
+        "`huggingface`, or one of your own",
         metavar="DOMAIN", brief="in tier allow", in_files="project", name="allow_domains", parse=parsers.domain,
     ),
     Setting(
         "allow_address", (), "list", "Restrictions",
-        "in tier `inet`: permit this address or network of the LAN or a VPN",
-        details="with or without a port: `10.1.2.3:443`, `10.1.0.0/16`, `[fd77::50]:22`; in tier `allow`, let listed "
-        "domains resolve to it; never metadata services or this machine",
+        "in tier `inet`: permit an address or network of the LAN or a VPN",
+        details="`10.1.2.3:443`, `10.1.0.0/16`, `[fd77::50]:22`; in tier `allow`, listed domains may resolve to it; "
+        "never metadata services or this machine",
         metavar="ADDRESS", in_files="project", name="allow_addresses", field="addresses", parse=parsers.address,
     ),
     Setting(
@@ -300,13 +300,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "allow_host_port", (), "list", "Restrictions",
-        "in all tiers but `full`: permit this TCP port of the host's loopback",
+        "permit this TCP port of the host's loopback; not in tier `full`",
         metavar="PORT", in_files="project", field="host_ports", parse=parsers.port,
     ),
     Setting(
         "publish", ("--publish",), "list", "Restrictions",
-        "show this port of the sandbox at your localhost",
-        details="in all tiers but `full`; TCP; at the same port, or at another one: `8080:3000`",
+        "open this TCP port of the sandbox at your localhost; not in tier `full`",
+        details="`8080:3000`: port 3000 of the sandbox at port 8080",
         brief="open at localhost",
         metavar="[HOST:]PORT", in_files="project", field="published", parse=parsers.published,
     ),
@@ -319,7 +319,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "budget", ("--budget",), "text", "Restrictions",
         "maximum cost of the model in this session",
-        details="in US dollars; further requests fail with a billing error",
+        details="in US dollars; when it is spent, requests fail with a billing error",
         brief="most to spend",
         metavar="DOLLARS", example="5", in_files="user", field="budget.dollars", parse=parsers.dollars,
     ),
@@ -331,14 +331,14 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "nix", (), "choice", "Restrictions",
         "the Nix daemon inside: `auto`, `daemon`, `relay` or `off`",
-        details="`auto`: where that is safe, through a relay if the daemon trusts you; `daemon`, `relay`: always",
+        details="`auto`: where it is safe, through a relay if the daemon trusts you; `daemon`, `relay`: always",
         metavar="HOW", choices=("auto", "daemon", "relay", "off"), default="auto", in_files="user", field="nix",
     ),
     Setting(
         "auth", (), "choice", "Restrictions",
         "where your API key or login is: `broker` or `passthrough`",
-        details="`broker`: outside, and a helper on the host adds it to requests to the model; `passthrough`: the key, "
-        "or a short-lived token of the login, enters",
+        details="`broker`: outside, where a broker adds it to requests; `passthrough`: the key, or a short-lived token "
+        "of the login, enters",
         metavar="WAY", choices=("passthrough", "broker"), default="broker", in_files="project", widest="first",
         field="auth",
     ),
@@ -357,7 +357,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "submounts", (), "choice", "Restrictions",
         "mounts of the host below the project (sshfs, volumes): `show` or `mask`",
-        details="`mask`: they are empty directories inside",
+        details="`mask`: empty directories inside",
         metavar="WHAT", choices=("show", "mask"), default="show", in_files="project", widest="first",
         field="submounts",
     ),
@@ -370,7 +370,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "undo_keep", (), "text", "Restrictions",
-        "how many sessions can be undone", details="those of `--exec` and `--shell` only if this is set",
+        "how many sessions can be undone", details="`--exec` and `--shell` count only if this is set",
         metavar="COUNT", default="10", in_files="user", field="undo.keep", parse=parsers.number(1000),
     ),
     Setting(
@@ -380,7 +380,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "undo_exclude", (), "list", "Restrictions",
         "leave this out of snapshots",
-        details="directories of this name (`node_modules`), or paths that match a pattern (`*.iso`, `data/*`)",
+        details="directories of this name (`data`), or paths that match a pattern (`*.iso`, `data/*`)",
         metavar="NAME", in_files="user", field="undo.excluded", parse=parsers.undo_pattern,
     ),
     Setting(
@@ -391,7 +391,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "secret_variables", (), "choice", "Restrictions",
         "variables that look like secrets and that you did not name: `show` or `refuse`",
-        details="`show` them before the start, or `refuse` to start with `--yes`",
+        details="`show` them before the start, or `refuse` to start with `-y`",
         metavar="WHAT", choices=("show", "refuse"), default="show", in_files="project", widest="first",
     ),
     Setting(

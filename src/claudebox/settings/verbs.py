@@ -26,6 +26,7 @@ _HELP = _ROWS["help"].replace(flags=("-h", "--help"))
 _YES = _ROWS["yes"].replace(help="do it without asking")
 _JSON = Setting("json", ("--json",), "switch", "Showing", "print JSON")
 _PATCH = Setting("patch", ("--patch",), "switch", "Showing", "include the differences of text files")
+_SESSION = "SESSION is the beginning of a name in ~/.claudebox/log: `20261119T18`."
 
 
 class Verb(Value):
@@ -84,49 +85,49 @@ class Verb(Value):
 VERBS: tuple[Verb, ...] = (
     Verb(
         "changes", "[SESSION]", "Look back", "show what a session changed", "commands.undo", (_PATCH, _JSON),
-        "Of the last session in this directory, or of SESSION: the beginning of its name in the log.", examines="self",
+        f"Without SESSION: the last one in this directory. {_SESSION}", examines="self",
     ),
     Verb(
         "review", "[SESSION]", "Look back", "show a session in a browser", "commands.review",
         (Setting("output", ("--output",), "text", "Showing", "write the page to this file instead", metavar="FILE"),
          _JSON),
-        "Makes one page of the last session, and opens it in a browser. SESSION is the beginning of its name in the "
-        "log, or the name of an agent.",
+        f"One page with diffs, cost and network. Without SESSION: the last one in this directory. {_SESSION} The name "
+        "of an agent works, too.",
         examines="self",
     ),
     Verb(
         "undo", "[SESSION]", "Look back", "take back what a session did", "commands.undo",
         (_YES, _PATCH, _ROWS["set"]),
-        "Shows what the last session, or SESSION, changed, asks, and restores the project: files, modes, links, "
-        "branches, HEAD and index. `claudebox changes` only shows it.",
+        "Shows what the last session in this directory changed, asks, and restores files, modes, links, branches, HEAD "
+        f"and index. `claudebox changes` only shows it. {_SESSION}",
         examines="fully",
     ),
     Verb(
         "sync", "", "Look back", "import commits made inside", "commands.sync", (),
-        "Brings them into your repository now, where `git_import` is `ask` or `manual` or an import failed.",
+        "Usually they arrive within a second: for `git_import = 'manual'` or `'ask'`, and after a failed import.",
         examines="fully",
     ),
     Verb(
         "log", "[all|changes|denied|HOST]...", "Look back", "show network connections", "commands.log",
         (_JSON, Setting("follow", ("--follow",), "switch", "Showing", "keep printing new lines")),
-        "Of the last session in this project; `all`: of every session. `denied`, `allowed`, `failed` or a part of a "
-        "host's name: only these. `changes`: the paths that changed instead.",
+        "Shows the last session in this project, or with `all` every session. `denied`, `allowed`, `failed` and a part "
+        "of a host's name select connections; `changes` lists changed paths instead.",
     ),
     Verb("denied", "", "Look back", "show what was denied", "commands.log", (_JSON,),
-         "Of the session that runs here, or the last one, with the words that permit it."),
+         "In the session that runs here, or in the last one; with the command that permits it."),
     Verb("cost", "", "Look back", "show what models have cost", "commands.log", (_JSON,),
-         "By project and day, from retained logs."),
+         "By day and project, as far as logs are retained."),
 
     Verb("show", "FILE...", "A running session", "show files to all sessions", "commands.show", (),
-         "Copies them into ~/.claudebox/drop, which every session can read; Ctrl+V in the agent pastes the newest "
+         "Copies them to ~/.claudebox/drop, which every session can read; Ctrl+V in the agent pastes the newest "
          "picture."),
     Verb("allow", "DOMAIN...", "A running session", "permit domains right now", "commands.allow", (_YES,),
-         "In the session of tier `allow` that runs in this directory, until it ends.", strict=True),
+         "For the session of tier `allow` that runs in this directory, until it ends.", strict=True),
     Verb(
         "publish", "[AGENT] [[HOST:]PORT]...", "A running session", "open ports at localhost", "commands.publish",
-        (Setting("off", ("--off",), "switch", "Showing", "close these ports again, or all that were opened so"), _JSON),
-        "Of the session that runs here, or of AGENT, until it ends; without PORT: lists them. If the port is taken on "
-        "this machine, the next free one is used, unless HOST names one.",
+        (Setting("off", ("--off",), "switch", "Showing", "close these ports, or all that this verb opened"), _JSON),
+        "Opens ports of the session that runs here, or of AGENT, until it ends; without PORT, lists them. If a port is "
+        "taken on this machine, the next free one is used, unless HOST names one.",
     ),
 
     Verb(
@@ -136,59 +137,60 @@ VERBS: tuple[Verb, ...] = (
                     metavar="BRANCH", parse=parsers.commit),
             _ROWS["copy"].replace(flags=("--copy",), metavar="PATH"),
         ),
-        "In a worktree and on a branch called NAME; if they exist, resumes there.",
+        "In a new worktree, on a new branch NAME. If they exist, resumes there.",
         launches=True,
     ),
     Verb("sessions", "", "Several agents", "list sessions", "many.sessions", (_JSON,),
-         "State, age, memory, cost, project, last line and published ports of each."),
+         "With state, age, memory, cost, project, last line and published ports."),
     Verb("attach", "[NAME]", "Several agents", "show a background session", "many.sessions", (),
-         "On this terminal; Ctrl+Z leaves it running."),
+         "Ctrl+Z leaves it running. Without NAME: the only one."),
     Verb("stop", "NAME", "Several agents", "end a background session", "many.sessions", (),
-         "With SIGTERM, then SIGKILL; an ended one is removed from the list."),
+         "With SIGTERM, then SIGKILL. One that has ended is removed from the list."),
     Verb("finish", "NAME", "Several agents", "remove an agent's worktree", "many.finish", (_YES,),
-         "Shows what the agent did, and asks; the branch stays."),
-    Verb("drop", "NAME", "Several agents", "remove worktree and branch", "many.finish", (_YES,),
+         "Shows what the agent did, and asks. The branch stays; nothing that exists nowhere else is deleted."),
+    Verb("drop", "NAME", "Several agents", "delete worktree and branch", "many.finish", (_YES,),
          "Shows what would be lost, and asks."),
     Verb(
         "task", "FILE", "Several agents", "do one task unattended", "many.tasks.run",
         (
-            Setting("result", ("--result",), "text", "Tasks", "the directory of the result, written atomically when "
-                    "done", metavar="DIR"),
+            Setting("result", ("--result",), "text", "Tasks", "the directory of the result, written atomically at "
+                    "the end", metavar="DIR"),
         ),
-        "Clones, lets the agent work, and leaves patch, bundle, conversation and receipt in the directory of "
-        "`--result`; the exit status says whether to retry. `claudebox help schema task` prints the format of FILE.",
+        "Clones the repository, runs the agent, and leaves patch, bundle, conversation, log and receipt in the "
+        "directory of `--result`. The exit status says whether to retry. `claudebox help schema task` has the format.",
         strict=True,
     ),
     Verb(
         "tasks", "[FILES]...", "Several agents", "do many tasks in parallel", "many.tasks.batch",
         (
-            Setting("results", ("--results",), "text", "Tasks", "a directory that gets one result per task; without "
-                    "FILES: show its table", metavar="DIR"),
+            Setting("results", ("--results",), "text", "Tasks", "the directory of the results, one for each task; "
+                    "without FILES, show them", metavar="DIR"),
             Setting("jobs", ("--jobs",), "text", "Tasks", "how many at once (default: 2)", metavar="COUNT"),
-            Setting("page", ("--page",), "text", "Tasks", "also write all results as one page, to this file",
+            Setting("page", ("--page",), "text", "Tasks", "also write a page of all results to this file",
                     metavar="FILE"),
+            _JSON,
         ),
-        "With GNU parallel; a second run continues an interrupted one.",
+        "With GNU parallel. The same command continues an interrupted run.",
         strict=True,
     ),
 
     Verb("projects", "[prune]", "Set up", "list or prune projects", "commands.projects", (_YES, _JSON),
-         "`prune` removes the state and conversations of those that no longer exist.", in_project=False),
+         "`prune` removes state and conversations of projects that no longer exist.", in_project=False),
     Verb("profiles", "[PROFILE]", "Set up", "list profiles, or show one", "commands.profiles", (_JSON,),
-         "Its file, with reasons, and what it changes.", in_project=False),
+         "Shows its file, with reasons, and what differs from the defaults.", in_project=False),
     Verb("trust", "[approve|revoke] [PATH]", "Set up", "approve project settings", "commands.profiles", (_JSON,),
-         "Lists the .claudebox.toml files that you approved; `approve` shows the one of this directory and asks; "
-         "`revoke PATH` revokes one.", in_project=False),
+         "Lists the .claudebox.toml files that you approved. `approve` shows the one in this directory and asks; "
+         "`revoke PATH` takes an approval back.", in_project=False),
     Verb("init", "", "Set up", "write a commented config", "commands.profiles", (),
-         "Writes ~/.claudebox/config.toml with every setting explained, unless it exists.", in_project=False),
+         "~/.claudebox/config.toml, with every setting explained. An existing file stays.", in_project=False),
     Verb(
         "demo", "[FLAGS]...", "Set up", "watch blocked attacks", "commands.demo.run", (_YES, _ROWS["network"]),
-        "A scripted model attacks the sandbox and then works in it, offline and with fake secrets. FLAGS stand after "
-        "`--`: more flags for the session.",
+        "A scripted model attacks the sandbox and then works in it, offline and with fake secrets. FLAGS, after `--`, "
+        "are more flags for the session.",
         in_project=False,
     ),
     Verb("uninstall", "", "Set up", "remove what claudebox left", "commands.uninstall", (_YES,),
-         "Shows everything that claudebox has left on this machine, and asks.", in_project=False, examines="fully"),
+         "Shows what claudebox has left in your home and repositories, and asks.", in_project=False, examines="fully"),
     Verb("help", "[TOPIC] [NAME]...", "Set up", "explain flags and settings", "commands.usage", (),
          "TOPIC is `flags`, `settings [KEY]`, `agents`, a verb, or `schema [task]`: the JSON Schema of settings or of "
          "task files.", in_project=False),

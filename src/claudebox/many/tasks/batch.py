@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import json
 import os
 import signal
 import subprocess
@@ -34,14 +35,14 @@ _PR_SET_PDEATHSIG = 1
 def run(flags: Settings, environ: dict[str, str]) -> int:
     if not flags.all("results"):
         raise ClaudeboxError("`claudebox tasks` needs `--results DIR`", hint="each task gets a directory there")
-    page = _page_of(flags)
+    page, as_json = _page_of(flags), flags.on("json")
     if not flags.words:
-        return _show(flags.one("results").value, page, environ)
+        return _show(flags.one("results").value, page, environ, as_json=as_json)
     results = os.path.abspath(flags.one("results").value)
     paths = _find_files(flags.words)
     tasks = _read_tasks(paths)
     status = _parallel(tasks, results, _fitting(_read_jobs(flags), _free_memory()), environ)
-    _show(results, page, environ)
+    _show(results, page, environ, as_json=as_json)
     return status
 
 
@@ -160,17 +161,16 @@ def _is_final(directory: str) -> bool:
     return bool(found) and found.get("retry") is False
 
 
-def _show(results: str, page: str, environ: dict[str, str]) -> int:
+def _show(results: str, page: str, environ: dict[str, str], *, as_json: bool) -> int:
     try:
         names = sorted(name for name in os.listdir(results) if os.path.isdir(f"{results}/{name}"))
     except OSError as error:
         raise ClaudeboxError(f"`--results {results}`: {error.strerror}") from None
-    rows = [(name, read_result(f"{results}/{name}")) for name in names if not name.endswith((".partial", ".old"))]
-    rows = [
-        (name, row or {"status": "incomplete", "retry": True, "why": "some of its files are missing"})
-        for name, row in rows
-    ]
-    console.write(_table(rows), descriptor=1)
+    missing = {"status": "incomplete", "retry": True, "why": "some of its files are missing"}
+    names = [name for name in names if not name.endswith((".partial", ".old"))]
+    rows = [(name, read_result(f"{results}/{name}") or {"id": name, **missing}) for name in names]
+    lines = [json.dumps([row for _, row in rows], indent=2)] if as_json else _table(rows)
+    console.write(lines, descriptor=1)
     if page:
         _write_page(rows, results, page, environ)
     return DONE if all(row.get("exit") == DONE for _, row in rows) else FAILED

@@ -90,7 +90,8 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     result.ended, result.seconds = _moment(time.time()), round(time.time() - begun, 1)
     content = staging.publish(result)
     if not os.isatty(1):  # engines keep the output of a job even if they copy none of its files
-        console.write([content], descriptor=1)
+        with contextlib.suppress(ClaudeboxError):  # the status is that of the task
+            console.write([content], descriptor=1)
     line = f"{task.id}: {result.status}" + (f": {result.why}" if result.why else "")
     console.write([line])
     return result.exit
