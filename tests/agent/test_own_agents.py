@@ -212,7 +212,7 @@ env = {X_KEY = "{placeholder}", X_URL = "{url}"}
         ('install = "x"' + UPSTREAM.replace("{url}", "x"), "needs `{url}`"),
         ('install = "x"' + UPSTREAM + 'usage = "smoke"', "must be `anthropic`, `responses`, `chat` or `gemini`"),
         ('install = "x"' + UPSTREAM + 'fields = ["*"]', "must be a header field"),
-        ('install = "x"' + UPSTREAM + UPSTREAM, "the name `x` is there twice"),
+        ('install = "x"' + UPSTREAM + UPSTREAM, "the name `x` appears twice"),
         ('install = "x"\nstate = ', "mine.toml:2: "),
         ('install = "x"\nlogin = "x"', "no field `login`"),
         ('install = "x\\u0007"', "must be a string of one line"),

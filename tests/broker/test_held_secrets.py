@@ -99,7 +99,7 @@ def test_a_later_file_replaces_and_the_same_file_contradicts_itself():
     layers = [Layer("one", {"secrets": (first,)}), Layer("two", {"secrets": (second,)})]
 
     assert decide("--network", "inet", layers=layers).secrets[0].hosts == (("other.example", 443),)
-    with pytest.raises(ClaudeboxError, match="is there twice"):
+    with pytest.raises(ClaudeboxError, match="GH_TOKEN"):
         decide("--network", "inet", rows=[row(origin="c:1"), row(origin="c:9")])
 
 

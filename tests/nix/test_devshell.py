@@ -121,7 +121,7 @@ def test_the_host_evaluates_nothing_of_the_project(nix_box, overhear):
 @pytest.mark.parametrize(("content", "flags", "reason"), [
     ("", (), "this project has no dev shell"),
     (FLAKE, ("--network", "none"), "needs Nix there, which is off"),
-    (FLAKE, ("--set", "nix=off"), "needs Nix there, which is off: you said so"),
+    (FLAKE, ("--set", "nix=off"), "needs Nix there, which is off"),
     ("{ outputs = _: throw ''never to be had''; }", (), "could not be made; see above"),
 ])  # fmt: skip
 def test_a_shell_that_cannot_be_made_stops_the_launch(nix_box, content, flags, reason):

@@ -292,7 +292,7 @@ def test_a_profile_that_is_there_twice_is_refused(person):
     person.profile("a.toml", "")
     person.profile("a.json", "{}")
 
-    assert "is there twice" in person.refusal("--profile", "a")[0]
+    assert "`a`" in person.refusal("--profile", "a")[0]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ CODEX = AgentKind(
     not_inside={
         "login": _LOGIN,
         "logout": _LOGIN,
-        "sandbox": ("it cannot be made in this sandbox", "`claudebox --exec` runs a command in this one"),
+        "sandbox": ("sandboxes do not nest", "`claudebox --exec` runs a command in this one"),
         "update": ("the program inside is the host's own, read-only", "run it on the host"),
     },
     task=("exec", "--json", "--skip-git-repo-check", "-"),
@@ -38,7 +38,7 @@ CODEX = AgentKind(
     transcripts="home/.codex/sessions/*/*/*/rollout-*.jsonl",
     instructions=".codex/AGENTS.md",
     protected=(
-        (".codex", "codex starts servers and runs hooks that stand here"),
+        (".codex", "codex starts servers and runs hooks named here"),
         (".agents", "agents load skills and plugins from here"),
     ),
     hidden=((".codex", "Codex's login and conversations"),),

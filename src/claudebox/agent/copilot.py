@@ -24,7 +24,7 @@ COPILOT = AgentKind(
     )),
     not_inside={
         "login": ("a login stays outside", "hold COPILOT_GITHUB_TOKEN of the host as a secret (docs/guide.md)"),
-        "sandbox": ("its own sandbox cannot be made in this one", "leave it out: this is one"),
+        "sandbox": ("sandboxes do not nest", "leave it out: this session is in a sandbox"),
         "update": ("the program inside is the host's own, read-only", "run it on the host"),
     },
     task=("--output-format", "json"),

@@ -255,7 +255,7 @@ def _examine(agent: AgentKind, found: str, path: Sequence[str]) -> Client:
     if not head.startswith((b"\x7fELF", b"#!")):
         sibling = _platform_package(agent, real)
         if sibling is None:
-            raise _broken(agent, found, "is not a program (an installation that stopped half-way?)")
+            raise _broken(agent, found, "is not a program; was its installation interrupted?")
         real, head = sibling, _head(sibling)
     if not os.access(real, os.X_OK):
         raise _broken(agent, found, "is not executable")
@@ -410,7 +410,7 @@ def find_servers(home: str) -> tuple[bytes, tuple[tuple[str, str], ...]]:
         arguments = row.get("args")
         words += [str(word) for word in arguments] if isinstance(arguments, list) else []
         if any(value_looks_secret(word.rpartition("=")[2]) for word in words):
-            told.append(("MCP server", f"{name} is left out: a secret is among its words"))
+            told.append(("MCP server", f"{name} is left out: its arguments hold a secret"))
             continue
         kept, withheld = _without_secrets(row)
         servers[name] = kept

@@ -37,10 +37,10 @@ OPENCODE = AgentKind(
     instructions=".config/opencode/AGENTS.md",
     protected=(
         (".opencode", "opencode loads plugins and tools from here"),
-        ("opencode.json", "opencode loads plugins and starts servers that stand here"),
-        ("opencode.jsonc", "opencode loads plugins and starts servers that stand here"),
-        ("tui.json", "opencode loads plugins that stand here"),
-        ("tui.jsonc", "opencode loads plugins that stand here"),
+        ("opencode.json", "opencode loads plugins and starts servers named here"),
+        ("opencode.jsonc", "opencode loads plugins and starts servers named here"),
+        ("tui.json", "opencode loads plugins named here"),
+        ("tui.jsonc", "opencode loads plugins named here"),
     ),
     hidden=(
         (".local/share/opencode", "opencode's logins and conversations"),

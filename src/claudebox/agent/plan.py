@@ -53,7 +53,7 @@ def plan_mounts(policy: Policy, host: Host, held: str) -> Iterable[Mount]:
         yield Mount(path, "ro-bind", "settings that the machine's administrator manages", real, role="client")
     if agent.servers and any(request.name == agent.servers for request in policy.inherit):
         if not host.agent.mcp_servers:
-            raise ClaudeboxError("`--set inherit=mcp`: no MCP server of the host's ~/.claude.json can come in")
+            raise ClaudeboxError("`--set inherit=mcp`: no MCP server of ~/.claude.json can be used inside")
         reason = "your MCP servers, without their secrets"
         yield Mount(agent.servers_file, "file", reason, content=host.agent.mcp_servers, mode=0o644, role="client")
     if policy.program != "client" or agent.printing.isdisjoint(policy.words):  # one that prints asks nothing
@@ -68,12 +68,10 @@ def _program(policy: Policy, host: Host) -> Iterable[Mount]:
         return
     for path in client.needs:
         if not _is_shown(path, host):
-            yield Mount(path, "ro-bind", "what the client consists of", path, role="client")
+            yield Mount(path, "ro-bind", "the client's files", path, role="client")
     if client.interpreter and not _is_shown(client.interpreter, host):
         name = client.interpreter.rpartition("/")[2]
-        yield Mount(
-            f"{CLIENT_DIRECTORY}/{name}", "ro-bind", "what the client runs on", client.interpreter, role="client"
-        )
+        yield Mount(f"{CLIENT_DIRECTORY}/{name}", "ro-bind", "the client's runtime", client.interpreter, role="client")
     linked = client.needs or (client.path.startswith("/nix/store/") and host.system.store)
     yield Mount(agent.program, "symlink" if linked else "ro-bind", "the client", client.path, role="client")
 
@@ -116,7 +114,7 @@ def notes(policy: Policy, host: Host) -> Iterable[str]:
     agent, client = policy.agent, host.agent.client
     if client is not None and agent.tried and client.version > agent.tried:
         newer, tried = (".".join(map(str, version)) for version in (client.version, agent.tried))
-        yield f"{agent.name} {newer} is newer than {tried}, the newest that was tried with this claudebox"
+        yield f"{agent.name} {newer} is newer than {tried}, the newest tested with this claudebox"
 
 
 def instructions(policy: Policy, host: Host) -> dict[str, Kind]:
@@ -219,8 +217,8 @@ def warnings(policy: Policy, host: Host) -> Iterable[str]:
     for place in texts.secret:
         yield f"{home}/{place} looks like a secret: the file stays out"
     for place in texts.oversized:
-        how = "" if "/" in place else f"; `--set inherit={place}` brings it all the same"
-        yield f"{home}/{place} is more than texts and stays out{how}"
+        how = "" if "/" in place else f"; `--set inherit={place}` brings it in anyway"
+        yield f"{home}/{place} is not only text, and stays out{how}"
     for place, real in texts.links:
         if exposed := find_exposed(real, policy.agent, host):
             yield f"{home}/{place} leads to {real} and stays out: it would expose {exposed}"

@@ -18,8 +18,8 @@ QWEN = AgentKind(
     unarmed=frozenset(("auth", "channel", "extensions", "hook", "hooks", "mcp", "review")),
     not_inside={
         "auth": ("a login stays outside", "set OPENAI_API_KEY on the host"),
-        "--sandbox": ("its own sandbox cannot be made in this one", "leave it out: this is one"),
-        "-s": ("its own sandbox cannot be made in this one", "leave it out: this is one"),
+        "--sandbox": ("sandboxes do not nest", "leave it out: this session is in a sandbox"),
+        "-s": ("sandboxes do not nest", "leave it out: this session is in a sandbox"),
     },
     task=("--output-format", "json"),
     resume=("--resume", "{id}"),
@@ -34,9 +34,9 @@ QWEN = AgentKind(
     ),
     transcripts="home/.qwen/projects/*/chats/*.jsonl",
     instructions=".qwen/QWEN.md",
-    protected=((".qwen", "qwen starts servers and runs hooks that stand here"),),
+    protected=((".qwen", "qwen starts servers and runs hooks named here"),),
     hidden=((".qwen", "Qwen Code's login and conversations"),),
-    env=(("QWEN_SANDBOX", "false", "its own sandbox cannot be made in this one"),),
+    env=(("QWEN_SANDBOX", "false", "sandboxes do not nest"),),
     keys=("OPENAI_API_KEY",),
     passed=(("OPENAI_MODEL", "the model", ""), ("QWEN_MODEL", "the model", "")),
     upstreams=(

@@ -113,7 +113,7 @@ def _identity(agent: AgentKind, store: int) -> tuple[int, int] | None:
 
 
 def _wanted(instance: Instance) -> bool:
-    name = console.clean(_account(instance)) or "an account that it does not name"
+    name = console.clean(_account(instance)) or "an unnamed account"
     try:
         return console.confirm(
             f"A login was made inside, for {name} (as the sandbox says it). Keep it outside, for all projects? [y/N] ",

@@ -23,12 +23,12 @@ class ClaudeboxError(Exception):
 
 # errno: what is wrong, in clearer words than the kernel's, and what to do.
 _KNOWN = {
-    11: ("no further process can be started", "raise the limit on processes (`ulimit -u unlimited`), or end some"),
-    12: ("there is not enough memory", "raise the limit (`ulimit -v unlimited`), or free some"),
+    11: ("another process cannot be started", "raise the limit on processes (`ulimit -u unlimited`), or end some"),
+    12: ("not enough memory", "raise the limit (`ulimit -v unlimited`), or free some"),
     23: ("this machine has too many open files", "close some programs, or raise the sysctl fs.file-max"),
     24: ("the limit on open files is too low", "raise it: `ulimit -n 4096`"),
     27: ("the limit on the size of files is too low", "raise it: `ulimit -f unlimited`"),
-    28: ("there is no space left", "free disk space"),
+    28: ("the disk is full", "free disk space"),
     122: ("your disk quota is used up", "free disk space"),
 }
 

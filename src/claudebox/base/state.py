@@ -210,7 +210,7 @@ def _check_format(state: int) -> None:
         replace_file(state, FORMAT_FILE, b"%d\n" % _FORMAT)
     elif not content.strip().isdigit() or int(content) > _FORMAT:
         raise ClaudeboxError(
-            f"`{os.readlink(f'/proc/self/fd/{state}')}` is of a later version of claudebox",
+            f"`{os.readlink(f'/proc/self/fd/{state}')}` was written by a later version of claudebox",
             hint="use that version, or move the directory away",
         )
 
@@ -306,7 +306,7 @@ def _seed(own: int, directory: int, answer: Answer) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _locked(directory, answer.lock, lambda: _merge(directory, answer)):
             console.warn(
-                "another client of this project is writing its settings: the client may ask its first questions"
+                "another session of this project is writing the client's settings: it may ask its first questions"
             )
             return
         replace_file(own, _SEEDED, (read_at(own, _SEEDED) or b"")[-65536:] + stamp)
@@ -332,7 +332,7 @@ def answer_questions(content: bytes | None, answer: Answer) -> bytes:
         _add(document, _without_empty(json.loads(answer.content, strict=False)))
         return json.dumps(document, indent=2).encode()
     except (ValueError, TypeError, AttributeError, RecursionError) as error:  # an agent may have written it
-        problem = str(error) if isinstance(error, ValueError) else "it does not have the client's shape"
+        problem = str(error) if isinstance(error, ValueError) else "it is not what the client writes"
         raise ClaudeboxError(
             f"the client's `{answer.name}` of this project is damaged: {problem}",
             hint="move it away, or put back a copy from `backups` beside it (`claudebox projects` tells where)",

@@ -107,7 +107,7 @@ def open_directory(top: int, path: str, identity: tuple[int, int] | None = None,
     status = os.fstat(directory)
     if identity not in (None, (status.st_dev, status.st_ino)):
         os.close(directory)
-        raise OSError("it was replaced while it was looked at")
+        raise OSError("it was replaced meanwhile")
     if opener is not None and identity is not None and not status.st_mode & _SEARCH and os.getuid():
         opener.open(top, path, identity)  # its names could be read, but not what they stand for
     return directory

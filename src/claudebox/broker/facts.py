@@ -46,7 +46,7 @@ def available(source: str, origin: str, environ: dict[str, str], *, home: str) -
         except OSError:
             raise ClaudeboxError(f"`{origin}`: the file `{path}` does not exist") from None
         if not regular:
-            raise ClaudeboxError(f"`{origin}`: the file `{path}` cannot be read as a small file")
+            raise ClaudeboxError(f"`{origin}`: the file `{path}` cannot be read, or is too large")
     return True
 
 

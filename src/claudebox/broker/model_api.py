@@ -94,17 +94,17 @@ class Openings:
             return _denied(403, "the broker answers for its own upstream only; other hosts are not reached through it")
         words = [word for word in request.target.partition(b"?")[2].split(b"&") if word]
         if not all(word in self._queries or self._is_open(*word.split(b"=", 1)) for word in words):
-            return _denied(403, "a part of this query is not open to the sandbox")
+            return _denied(403, "a part of this query is not permitted")
         path = self.below(request.target)
         methods = self.methods(path) if path is not None else set()
         if not methods:
             return _denied(
                 403,
-                "this path of the upstream is not open to the sandbox: asking models and listing them is. If a task "
+                "this path is not permitted: a sandbox may query and list models. If a task "
                 "needs another, the user can run it outside, or start claudebox with `--set auth=passthrough`",
             )
         asked = b"GET" if request.method == b"HEAD" else request.method
-        return None if asked in methods else _denied(405, "this method is not for this path")
+        return None if asked in methods else _denied(405, "this method is not permitted for this path")
 
 
 def read_path(address: str) -> bytes:

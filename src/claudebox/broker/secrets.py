@@ -46,7 +46,7 @@ def source_reader(environ: dict[str, str], find_tool: FindTool, *, home: str) ->
 def _read(path: str, origin: str) -> str:
     content = read_small(path, limit=_LIMIT, follow=True)
     if content is None:
-        raise ClaudeboxError(f"`{origin}`: the file `{path}` cannot be read as a small file")
+        raise ClaudeboxError(f"`{origin}`: the file `{path}` cannot be read, or is too large")
     value = os.fsdecode(content).strip()
     if not value:
         raise ClaudeboxError(f"`{origin}`: the file `{path}` is empty")

@@ -263,7 +263,7 @@ class BrokerSidecar(Sidecar):
         notes = []
         if self._lost or self._failure:
             why = self._failure or f"status {status}"
-            notes.append(f"the broker ended during the session ({why}); from then on nothing answered for it")
+            notes.append(f"the broker ended during the session ({why}); requests after that failed")
         if self._ready and not self._write_account():
             notes.append("the totals of the broker could not be written to the log")
         return tuple(notes)

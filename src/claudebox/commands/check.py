@@ -135,7 +135,7 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
         yield Finding("launch", "failed", "; ".join((problem.message, *problem.more)), problem.hint)
         return
     plan = asked.plan
-    detail = f"a program ran in this very sandbox: {len(plan.mounts)} mounts, {len(plan.variables)} variables"
+    detail = f"a test program ran in this sandbox: {len(plan.mounts)} mounts, {len(plan.variables)} variables"
     warnings = "\n".join(f"warning: {warning}" for warning in plan.warnings)
     yield Finding("launch", "ok", f"{detail}; `--explain` shows them", warnings)
     share = max(row.size for row in plan.mounts) >> 20
@@ -288,7 +288,7 @@ def _sessions(path: tuple[str, ...], user: str) -> Row:
     if not lingers and any(line.replace(b" ", b"") == b"KillUserProcesses=yes" for line in settings.splitlines()):
         detail = "systemd ends sessions without a terminal when you log out"
         return "warning", detail, "`loginctl enable-linger` keeps them running"
-    return "ok", "`--detach`: tmux is there", ""
+    return "ok", "`--detach`: tmux is installed", ""
 
 
 def _state(environ: dict[str, str]) -> Row:
@@ -302,4 +302,4 @@ def _state(environ: dict[str, str]) -> Row:
         return "warning", f"{directory} is open to others", f"`chmod 700 {directory}`"
     if unlooked := list(leftovers.describe_killed(directory)):
         return "warning", console.list_some(unlooked, 1), ""
-    return "ok", f"{directory} is yours alone", ""
+    return "ok", f"{directory} is accessible only to you", ""

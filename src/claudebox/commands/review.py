@@ -50,7 +50,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     if unknown:
         more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
         story.missing.append(
-            f"this page was not searched for values that are unknown here: {', '.join(unknown[:_NAMED])}{more}"
+            f"this page was not searched for secrets whose value is unknown: {', '.join(unknown[:_NAMED])}{more}"
         )
     page = render_session(story)
     require_clean(story, page, values)

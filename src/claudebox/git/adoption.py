@@ -326,9 +326,9 @@ def _line(path: str) -> str:
 
 def _why_not(name: str, where: str, target: str, layout: Layout) -> str:
     if name.startswith(".") or "\n" in name:  # git itself gives no such name
-        return "has a name that is not taken over"
+        return "was not imported: unsupported name"
     if not where:
-        return "has a path that is not taken over, such as one with a line break; its files stay as they are"
+        return "was not imported: unsupported path, such as one with a line break; its files stay as they are"
     if not where.startswith(layout.work_tree.rstrip("/") + "/"):
         return "lay outside of the project and is gone; make worktrees in the project (.claude/worktrees)"
     if real_path(where) != where or _line(f"{where}/.git") != f"gitdir: {target}":

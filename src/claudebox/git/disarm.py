@@ -620,7 +620,7 @@ class Pass:
         inner = [name[len(base) + 1 :] for name in names if name.startswith(f"{base}/") and os.path.lexists(name)]
         if inner and any(_changed(git_dir, name) >= self._since for name in _STATE):
             what = ", ".join(f"`{shorten(name, 80)}`" for name in inner)
-            self._add(base, TOLD, f"has other commits or another index now, and git obeys {what} there: look before "
+            self._add(base, TOLD, f"has new commits or a changed index, and git obeys {what} there: look before "
                                   "you check out")  # fmt: skip
 
     def _examine_dot(self, current: int, name: str) -> None:

@@ -46,11 +46,11 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         copy = _make(copies, copy, flags, environ)
     elif flags.all("from"):
         raise ClaudeboxError(
-            f"`{name}` already exists", hint="continue in it without `--from`, or `claudebox drop` it first"
+            f"`{name}` already exists", hint="resume it without `--from`, or `claudebox drop` it first"
         )
     else:
         copies.require_idle(copy)
-        console.note(f"continues in `{name}`")
+        console.note(f"resuming in `{name}`")
     os.chdir(copy.path)
     environ = {**environ, "PWD": copy.path}
     try:

@@ -101,7 +101,7 @@ def _stop(records: Records, tmux: Tmux, agent: Agent) -> int:
         if (ended := _await_end(records, agent, seconds)) is not None:
             console.note(f"`{agent.name}` {describe_end(ended, None)}; {see}")
             return 0
-    raise ClaudeboxError(f"`{agent.name}` does not end: process {agent.pid}")
+    raise ClaudeboxError(f"`{agent.name}` did not end: process {agent.pid}")
 
 
 def _await_end(records: Records, agent: Agent, seconds: float) -> Agent | None:
@@ -285,7 +285,7 @@ def _list(records: Records, tmux: Tmux, *, as_json: bool) -> int:
 
 def _format(rows: list[SessionRow]) -> Iterator[str]:
     if not rows:
-        yield "no session runs: `claudebox --detach` starts one in the background"
+        yield "no session is running: `claudebox --detach` starts one in the background"
         return
     table = [
         (

@@ -81,7 +81,7 @@ def plan_link(policy: Policy, host: Host) -> Link | None:
     uplinks = host.network.uplinks
     usable = [candidate for candidate in uplinks if not candidate.problem]
     if not usable:
-        problems = "; ".join(dict.fromkeys(candidate.problem for candidate in uplinks)) or "none was looked for"
+        problems = "; ".join(dict.fromkeys(candidate.problem for candidate in uplinks)) or "not examined"
         remedies = dict.fromkeys(candidate.remedy for candidate in uplinks if candidate.remedy)
         raise ClaudeboxError(
             f"there is no usable uplink for `--network {policy.network}`: {problems}", hint="; ".join(remedies)

@@ -157,7 +157,7 @@ _SOUND = {28: 6, 29: 3, 30: 4, 31: 4, 32: 7, 33: 4, 34: 7}
 def decide_access(policy: Policy, nix: Nix) -> NixAccess:
     asked = policy.nix
     if asked == "off":
-        return NixAccess("off", "you said so", explicit=True)
+        return NixAccess("off", "you chose it", explicit=True)
     problem = nix.location.problem or ("" if nix.program else "the program `nix` was not found")
     if asked != "auto":
         if problem:
@@ -186,7 +186,7 @@ def _as_told(policy: Policy, nix: Nix) -> NixAccess:
         warnings.append(f"Nix: the daemon {whether}, so whoever is inside can become root on this machine")
     if nix.daemon.sandbox != "true" and not (kind == "relay" and nix.daemon.trusted == "yes"):
         warnings.append(f"Nix: builders may see files of this machine: `sandbox` of the daemon is {nix.daemon.sandbox}")
-    why = f"you said so with {policy.nix_origin}"
+    why = f"you chose it with {policy.nix_origin}"
     return NixAccess(kind, why, warnings=tuple(warnings), explicit=True)  # type: ignore[arg-type]
 
 
@@ -228,7 +228,7 @@ def _known_holes(nix: Nix) -> Iterator[str]:
 def described(access: NixAccess) -> str:
     """Return the decision for the audit."""
     words = {"daemon": "the daemon, directly", "relay": "the daemon, through a relay that is never trusted",
-             "off": "the store, and not the daemon"}  # fmt: skip
+             "off": "the store, without the daemon"}  # fmt: skip
     remedy = f"; {access.remedy}" if access.remedy else ""
     return f"{words[access.kind]}: {access.why}{remedy}"
 

@@ -275,7 +275,7 @@ def plan_storage(policy: Policy, host: Host) -> Iterator[Mount]:
         reason = "Ctrl+V in the client shows the newest picture of the directory for what you want to show"
         yield Mount(f"{CLIENT_DIRECTORY}/xclip", "file", reason, content=_PASTE, mode=0o755)
     if place := caches_inside(policy, host):
-        whose = "of this project" if policy.caches == "own" else "shared by all projects that say so"
+        whose = "of this project" if policy.caches == "own" else "shared by all projects with this setting"
         yield Mount(place, "bind", f"caches of packages, {whose}", find_caches(policy, host), role="state")
 
 

@@ -27,7 +27,7 @@ HEADINGS = {
     "protected": "changed while you allowed it, or by the host",
     "repository": "repositories, new or changed",
     "git": "left in the git directory",
-    "closed": "directories that denied you reading, and were opened to be looked at",
+    "closed": "directories without read permission, opened to examine them",
     "privilege": "files that run with the rights of their owner",
     "unasked": "run or obeyed without being asked",
     "link": "links that lead out of the project, or nowhere",

@@ -152,14 +152,14 @@ class _Check:
         for number, upstream in enumerate(upstreams):
             place = ("upstreams", number)
             if names.index(upstream["name"]) < number:
-                self._wrong(place, f"the name `{upstream['name']}` is there twice")
+                self._wrong(place, f"the name `{upstream['name']}` appears twice")
             if not upstream.get("keys") and not upstream.get("login"):
                 self._wrong(place, "`upstreams` needs `keys` or `login`")
             texts = [text for _, text in upstream.get("env", ())]
             if not any("{url}" in text for text in (*texts, *upstream.get("args", ()))):
                 self._wrong(place, "`upstreams` needs `{url}` in `env` or `args`, or the agent does not find it")
             if not any("{placeholder}" in text for text in texts):
-                self._wrong(place, "`upstreams` needs `{placeholder}` in `env`: arguments are seen by everybody")
+                self._wrong(place, "`upstreams` needs `{placeholder}` in `env`: other users can see arguments")
         if not row.get("transcripts", "home/").startswith("home/"):
             self._wrong(("transcripts",), "`transcripts` must be `home/` and a path in a directory of `state`")
 

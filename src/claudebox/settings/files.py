@@ -123,7 +123,7 @@ class SettingsReader:
             )
         own = [path for path in self._candidates(f"{self.state}/profiles", name) if os.path.lexists(path)]
         if len(own) > 1:
-            raise ClaudeboxError(f"`{origin}`: the profile `{name}` is there twice: {self.shown(own[0])} and "
+            raise ClaudeboxError(f"`{origin}`: the profile `{name}` exists twice: {self.shown(own[0])} and "
                                  f"{self.shown(own[1])}", hint="remove one of them")  # fmt: skip
         built_in = [path for path in self._candidates(BUILT_IN, name) if os.path.exists(path)]
         if own and not (own[0] in without and built_in):

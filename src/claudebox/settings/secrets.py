@@ -128,7 +128,7 @@ def decide_secrets(
             )
         other = found.get(secret.env)
         if other is not None and other.origin.rpartition(":")[0] == secret.origin.rpartition(":")[0]:
-            raise ClaudeboxError(f"`{secret.origin}`: `{secret.env}` is there twice", hint="name all hosts in one row")
+            raise ClaudeboxError(f"`{secret.origin}`: `{secret.env}` is listed twice", hint="name all hosts in one row")
         found[secret.env] = secret
     secrets = tuple(found.values())
     if TIERS[network.value].shared:

@@ -6,21 +6,21 @@ NAMES: tuple[str, ...] = ("claude", "aider", "codex", "copilot", "gemini", "open
 
 # In the project: what some agent of the host executes or obeys, and why.
 PROTECTED: tuple[tuple[str, str], ...] = (
-    (".aider.conf.yml", "aider runs the commands that stand here as tests"),
-    (".codex", "codex starts servers and runs hooks that stand here"),
+    (".aider.conf.yml", "aider runs the test commands named here"),
+    (".codex", "codex starts servers and runs hooks named here"),
     (".agents", "agents load skills and plugins from here"),
     (".github/copilot", "copilot takes its settings from here"),
     (".github/extensions", "copilot runs extensions from here"),
     (".github/hooks", "copilot runs hooks from here"),
     (".github/lsp.json", "copilot starts these servers"),
     (".github/mcp.json", "copilot starts these servers"),
-    (".gemini", "gemini starts servers and runs hooks that stand here"),
+    (".gemini", "gemini starts servers and runs hooks named here"),
     (".opencode", "opencode loads plugins and tools from here"),
-    ("opencode.json", "opencode loads plugins and starts servers that stand here"),
-    ("opencode.jsonc", "opencode loads plugins and starts servers that stand here"),
-    ("tui.json", "opencode loads plugins that stand here"),
-    ("tui.jsonc", "opencode loads plugins that stand here"),
-    (".qwen", "qwen starts servers and runs hooks that stand here"),
+    ("opencode.json", "opencode loads plugins and starts servers named here"),
+    ("opencode.jsonc", "opencode loads plugins and starts servers named here"),
+    ("tui.json", "opencode loads plugins named here"),
+    ("tui.jsonc", "opencode loads plugins named here"),
+    (".qwen", "qwen starts servers and runs hooks named here"),
 )
 
 # In the home: where they keep logins and conversations.

@@ -214,13 +214,13 @@ PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
 # what a session makes is put aside at its end.
 PUT_ASIDE: tuple[tuple[str, str], ...] = (
     *agents.PROTECTED,
-    (".crush.json", "Crush starts servers and runs hooks that stand here"),
-    ("crush.json", "Crush starts servers and runs hooks that stand here"),
+    (".crush.json", "Crush starts servers and runs hooks named here"),
+    ("crush.json", "Crush starts servers and runs hooks named here"),
     (".cursor/hooks.json", "Cursor runs these hooks"),
     (".cursor/mcp.json", "Cursor starts these servers"),
-    (".factory", "droid starts servers and runs hooks that stand here"),
+    (".factory", "droid starts servers and runs hooks named here"),
     (".kilocode/mcp.json", "Kilo Code starts these servers"),
-    (".kiro", "Kiro starts servers and runs hooks that stand here"),
+    (".kiro", "Kiro starts servers and runs hooks named here"),
     (".roo/mcp.json", "Roo Code starts these servers"),
     (".windsurf/hooks.json", "Windsurf runs these hooks"),
 )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from claudebox.settings.records import UndoRequest
 
 
-UNTRACKED = "too much to be listed before the session began: deletions and moves in it could not be tracked"
+UNTRACKED = "too large to be listed before the session began: deletions and moves in it could not be tracked"
 _READING = 1.0  # extra seconds for reading contents at the end
 LISTING = 0.3  # seconds before the payload runs, for all directories together
 _GRAIN = 2.0  # seconds: the coarsest clock of a file system

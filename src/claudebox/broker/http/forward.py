@@ -306,9 +306,9 @@ class Exchange:
             upstream.abort()
             await _stop(sender)
             if isinstance(problem, OSError):
-                raise self._fault or _SilentUpstream("no answer of the upstream: the connection broke") from None
+                raise self._fault or _SilentUpstream("no answer from the upstream: the connection broke") from None
             if isinstance(problem, MalformedHttp) and problem is not self._fault:
-                raise self._fault or UpstreamFailure(f"no answer of the upstream: {problem}") from None
+                raise self._fault or UpstreamFailure(f"no answer from the upstream: {problem}") from None
             raise
 
     async def _send_body(self, upstream: Stream) -> None:
@@ -339,7 +339,7 @@ class Exchange:
         try:
             answer = AnswerBody(request, response, own)
         except MalformedHttp as problem:
-            raise UpstreamFailure(f"the answer of the upstream is malformed: {problem}") from None
+            raise UpstreamFailure(f"the answer from the upstream is malformed: {problem}") from None
         self.verdict, self.status = "allowed", response.status
         shown = self._rules.response(response)
         alive = alive and answer.frame != "close"

@@ -104,7 +104,7 @@ _OWN_FAILURES = (125, 126, 127)
 _PACE = 0.05  # seconds between pieces of text, so that a user can follow
 _SHOWN = 6  # lines of what a tool returned
 _INTRODUCTION = (
-    "A scripted model plays an agent that has been turned against you, in a project and a home made for it.",
+    "A scripted model plays an agent that was turned against you, in a project and a home made for this.",
     "The client and the sandbox are the real ones; the secrets are not.",
 )
 
