@@ -59,11 +59,10 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
     from claudebox.run.terminal import open_terminal
 
     policy, host, plan = planned.policy, planned.host, planned.plan
-    prepared = prepare.prepare(plan)
     if notifier is None and not _ask(planned, files):
         return DECLINED
     values = fetch(planned, environ)
-    prepare.check_project(prepared)  # asking and fetching may have taken long
+    prepare.check_project(plan)  # asking and fetching may have taken long
     login_copy = None
     if host.agent.login.known and not plan.holds_credential:
         from claudebox.agent.login import LoginCopy
@@ -73,7 +72,7 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
     terminal = open_terminal(pty=not plan.detached, filtered=policy.filter_terminal, hint=hint)
     receipt = settings.one("receipt").value
     try:
-        return Launch(planned, prepared, values, terminal, receipt, login_copy=login_copy, notifier=notifier).run()
+        return Launch(planned, values, terminal, receipt, login_copy=login_copy, notifier=notifier).run()
     except start.Interrupted as error:
         return error.status
 

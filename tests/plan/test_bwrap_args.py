@@ -23,12 +23,9 @@ PLAN = Plan(
     seccomp=b"filter",
     scoped=True,
     detached=False,
-    pin=True,
     disable_userns=True,
     sizes=True,
 )
-
-PINNED = Mount("/d", "bind", "r", "/s", pinned=(1, 2))
 
 
 def options(**changes):
@@ -75,8 +72,6 @@ def test_a_variable_is_set_with_exactly_its_value():
     [
         (Mount("/d", "bind", "r", "/s"), [("--bind", "/s", "/d")]),
         (Mount("/d", "ro-bind", "r", "/s"), [("--ro-bind", "/s", "/d")]),
-        (PINNED, [("--bind-fd", PINNED, "/d")]),
-        (PINNED.replace(kind="ro-bind"), [("--ro-bind-fd", PINNED.replace(kind="ro-bind"), "/d")]),
         (Mount("/d", "mask", "r"), [("--ro-bind", "/dev/null", "/d")]),
         (Mount("/d", "symlink", "r", "to"), [("--symlink", "to", "/d")]),
         (Mount("/proc", "proc", "r"), [("--proc", "/proc")]),
@@ -98,7 +93,6 @@ def test_every_kind_of_row_has_its_option(row, expected):
 
 def test_an_old_bwrap_is_not_given_what_it_does_not_know():
     # proves UX-05
-    assert mount(Mount("/d", "bind", "r", "/s", pinned=(1, 2)), pin=False) == [("--bind", "/s", "/d")]
     assert mount(Mount("/d", "tmpfs", "r", size=4096), sizes=False) == [("--perms", "0755"), ("--tmpfs", "/d")]
 
 

@@ -88,7 +88,7 @@ def test_every_service_can_be_drawn():
 @given(plans)
 def test_mounts_that_are_shown_are_those_that_bwrap_gets(plan):
     # proves HOUSE-03
-    kinds = {"--bind", "--ro-bind", "--bind-fd", "--ro-bind-fd", "--tmpfs", "--proc", "--dev", "--dir", "--symlink",
+    kinds = {"--bind", "--ro-bind", "--tmpfs", "--proc", "--dev", "--dir", "--symlink",
              "--file", "--ro-bind-data"}  # fmt: skip
     rows = [row for row in bwrap.options(plan) if row[0] in kinds]
     document = sorted(shown(plan)["mounts"], key=lambda row: row["dest"])
@@ -99,7 +99,7 @@ def test_mounts_that_are_shown_are_those_that_bwrap_gets(plan):
     assert not [place for place in places if any(place.startswith(f"{other}/") for other in later[place])]
     rows.sort(key=lambda row: str(row[-1]))
     assert sorted(places) == [row["dest"] for row in document]
-    writable = {row[-1] for row in rows if row[0] in ("--bind", "--bind-fd", "--tmpfs")}
+    writable = {row[-1] for row in rows if row[0] in ("--bind", "--tmpfs")}
     assert writable == {row["dest"] for row in document if row["access"] in ("writable", "temporary")}
     for row, told in zip(rows, document, strict=True):
         if told["kind"] in ("bind", "ro-bind", "symlink"):

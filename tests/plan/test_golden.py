@@ -17,7 +17,7 @@ from claudebox.network.uplink import Candidate
 from claudebox.plan import bwrap, compose, sandbox_md
 from claudebox.plan import environment as plan_environment
 from claudebox.plan.explain import bash_quote
-from claudebox.plan.records import Deferred, Mount
+from claudebox.plan.records import Deferred
 from claudebox.settings.records import MountRequest, NameRequest, Policy, SecretRequest
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def shown(word: bwrap.Word) -> str:
         return f"<pipe {word.name}>"
     if isinstance(word, Deferred):
         return f"{word.before}<{word.key}>{word.after}"
-    return f"<descriptor on {bash_quote(word.source)}>" if isinstance(word, Mount) else bash_quote(word)
+    return bash_quote(word)
 
 
 @pytest.mark.parametrize("name", sorted(cases()))

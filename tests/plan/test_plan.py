@@ -103,7 +103,7 @@ def test_an_old_machine_is_used_as_far_as_it_goes_and_the_user_is_told():
     # proves F15
     made = compose.make_plan(CLIENT, hosts.unmerged())
 
-    assert (made.scoped, made.pin, made.disable_userns, made.sizes) == (False, False, False, False)
+    assert (made.scoped, made.disable_userns, made.sizes) == (False, False, False)
     assert any("abstract sockets" in warning for warning in made.warnings)
     assert not any(
         "abstract" in line for line in compose.make_plan(CLIENT.replace(network="none"), hosts.unmerged()).warnings

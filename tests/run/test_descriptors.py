@@ -54,7 +54,7 @@ def test_inherited_descriptors_are_closed_whatever_their_number(box):
 def test_what_is_left_open_while_a_launch_is_prepared_stays_outside(user_box, altered):
     """A library of the system may open something of its own when values are fetched."""
     # proves A04
-    begin = "    plan, descriptors = prepared.plan, list(prepared.descriptors)\n"
+    begin = "    descriptors: list[int] = []\n"
     left = '    os.set_inheritable(os.dup2(os.open("/etc/hostname", os.O_RDONLY), 77), True)\n'
     altered(user_box, edits={"run/prepare.py": (begin, begin + left)})
 

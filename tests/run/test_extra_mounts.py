@@ -233,8 +233,7 @@ def test_too_many_mounts_are_refused_in_plain_words(user_box):
 
     assert result.returncode == 125
     assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert "bwrap takes" in result.stderr or "open files" in result.stderr
+    assert "error: the sandbox and its command have" in result.stderr
 
 
 def test_a_mount_in_another_mount_leads_through_no_link(box):

@@ -15,7 +15,7 @@ LANDLOCK_RESTRICT_SELF = 446
 EPERM = 1
 
 # A bwrap in Python that looks like the real one from outside: its help text lies in the file, as in the binary.
-OPTIONS = "' --args --bind-fd --cap-drop --die-with-parent --disable-userns --perms --remount-ro --seccomp --size '"
+OPTIONS = "' --args --cap-drop --die-with-parent --disable-userns --perms --remount-ro --seccomp --size '"
 FAKE = f"#!{PYTHON} -I\n{OPTIONS}\nimport os, sys\nBWRAP = '/usr/bin/bwrap'\n"
 # Reads the options from the descriptor, changes the list `words`, and starts the real one with it.
 WRAPPER = (

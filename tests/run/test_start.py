@@ -34,9 +34,10 @@ def test_a_signal_after_bwrap_was_started_ends_it(monkeypatch):
     monkeypatch.setattr(start, "_adopt_orphans", lambda **_: None)
     monkeypatch.setattr(start, "_make_words", lambda *_: ())
     monkeypatch.setattr(start, "_start_bwrap", start_bwrap)
+    plan: Any = None
     prepared: Any = SimpleNamespace(descriptors=Interrupting())
     with pytest.raises(start.Interrupted), start.Interruptible():
-        start.begin(prepared, Terminal())
+        start.begin(plan, prepared, Terminal())
 
     with pytest.raises(ChildProcessError):
         os.waitpid(started[0], os.WNOHANG)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 HOME = "/home/alice"
 PROJECT = f"{HOME}/project"
 BWRAP_OPTIONS = frozenset((
-    "--args", "--bind-fd", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
+    "--args", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
     "--seccomp", "--size",
 ))  # fmt: skip
 ENVIRON = {
@@ -241,7 +241,7 @@ def ubuntu(**changes: Any) -> Host:
     """Ubuntu 24.04: as Debian, but resolv.conf leads to systemd-resolved and bwrap cannot bind by descriptor."""
     facts: dict[str, Any] = {
         "roots": _MERGED,
-        "bwrap": Bubblewrap("/usr/bin/bwrap", BWRAP_OPTIONS - {"--bind-fd"}),
+        "bwrap": Bubblewrap("/usr/bin/bwrap", BWRAP_OPTIONS),
         "resolv_conf": RESOLVED,
     }
     return debian(**{**facts, **changes})
@@ -359,7 +359,7 @@ def unmerged(**changes: Any) -> Host:
         "memory": 512 << 20,
         "roots": (("/bin", ""), ("/lib", ""), ("/sbin", "")),
         "opt": False,
-        "bwrap": Bubblewrap("/usr/bin/bwrap", BWRAP_OPTIONS - {"--bind-fd", "--disable-userns", "--size"}),
+        "bwrap": Bubblewrap("/usr/bin/bwrap", BWRAP_OPTIONS - {"--disable-userns", "--size"}),
         "landlock": 0,
         "cgroup_namespace": False,
         "bash": False,

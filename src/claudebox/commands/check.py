@@ -29,7 +29,6 @@ from claudebox.nix import facts as nix_facts
 from claudebox.nix import plan as nix_plan
 from claudebox.nix.records import Daemon, Nix
 from claudebox.report import leftovers
-from claudebox.run.prepare import prepare
 from claudebox.settings.layers import parse_arguments
 from claudebox.settings.records import Policy
 from claudebox.settings.table import SETTINGS
@@ -126,8 +125,7 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
         trial = wanted.policy.replace(program="exec", words=("true",))  # instead of the client, without a snapshot
         planned = session.make_plan(wanted.settings, trial, environ)
         with rehearsal.temporary_state(planned.host.instance):
-            prepared = prepare(planned.plan)
-            status = rehearsal.try_out(planned, prepared, session.fetch(planned, environ))
+            status = rehearsal.try_out(planned, session.fetch(planned, environ))
         if status:
             raise ClaudeboxError(f"a program inside ended with status {status}")
     except (ClaudeboxError, OSError, MemoryError) as error:
@@ -179,7 +177,7 @@ def _attempt(environ: dict[str, str], *command: str, network: str) -> None:
         os.chdir(project)
         settings, _ = session.read_settings(parse_arguments(["--exec", "--network", network, "--", *command]), bare)
         planned = session.make_plan(settings, session.decide_policy(settings, bare), bare, pretend=_detached)
-        status = rehearsal.try_out(planned, prepare(planned.plan), session.FetchedValues())
+        status = rehearsal.try_out(planned, session.FetchedValues())
     except ClaudeboxError as error:
         raise ClaudeboxError(f"cannot be used: {error.message}", hint=error.hint) from None
     finally:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.base.state import Instance
-    from claudebox.run.prepare import Prepared
     from claudebox.settings.layers import Settings
     from claudebox.settings.records import Policy
 
@@ -58,10 +57,10 @@ def read_examined(flags: Settings, environ: dict[str, str]) -> Examined:
     return Examined(settings, session.decide_policy(settings, environ), files)
 
 
-def try_out(planned: session.Planned, prepared: Prepared, values: session.FetchedValues) -> int:
+def try_out(planned: session.Planned, values: session.FetchedValues) -> int:
     """Launch without a question and a log."""
     try:
-        return Launch(planned, prepared, values, Terminal()).run()
+        return Launch(planned, values, Terminal()).run()
     except start.Interrupted:
         raise KeyboardInterrupt from None
     finally:

@@ -126,8 +126,8 @@ def _entries(directory: str) -> list[str]:
 # Options of bwrap that some version lacks, and the versions that have them.
 BWRAP_NEEDED = ("--args", "--perms", "--seccomp", "--cap-drop", "--die-with-parent", "--remount-ro")
 BWRAP_LEAST = "0.5"  # the first version with all of them
-BWRAP_USEFUL = ("--bind-fd", "--disable-userns", "--size")
-BWRAP_FULL = "0.10"  # the first version with these too
+BWRAP_USEFUL = ("--disable-userns", "--size")
+BWRAP_FULL = "0.8"  # the first version with these too
 
 
 _PR_GET_SECCOMP, _FILTERED = 21, 2

@@ -28,8 +28,7 @@ FORWARDED_SIGNALS = (10, 12)  # USR1, USR2
 _STANDING = frozenset(("system", "client", "device", "masked", "toolchain", "programs"))
 _PLACED = frozenset(("bind", "ro-bind", "mask", "copy", "empty"))  # kinds that can be mounted by descriptor
 STAGE, EMPTY = "/run/claudebox/stage", "empty"
-_BY_NAME = {"bind": "--bind", "ro-bind": "--ro-bind", "device": "--dev-bind"}
-_BY_DESCRIPTOR = {"bind": "--bind-fd", "ro-bind": "--ro-bind-fd"}
+_BINDS = {"bind": "--bind", "ro-bind": "--ro-bind", "device": "--dev-bind"}
 
 
 class Socket(Value):
@@ -44,8 +43,8 @@ class Pipe(Value):
     name: str
 
 
-# Bytes are the content of a descriptor; a mount is one on the very thing that it shows.
-Word = str | bytes | Mount | Socket | Pipe | Deferred
+# Bytes are the content of a descriptor.
+Word = str | bytes | Socket | Pipe | Deferred
 
 
 class Placed(Value):
@@ -163,9 +162,7 @@ def _mount(mount: Mount, plan: Plan) -> tuple[tuple[Word, ...], ...]:
     dest = mount.dest
     match mount.kind:
         case "bind" | "ro-bind" | "device":
-            if is_handed_over(mount, plan):
-                return ((_BY_DESCRIPTOR[mount.kind], mount, dest),)
-            return ((_BY_NAME[mount.kind], mount.source, dest),)
+            return ((_BINDS[mount.kind], mount.source, dest),)
         case "mask" | "socket":
             return (("--ro-bind", "/dev/null" if mount.kind == "mask" else Socket(mount.source), dest),)
         case "copy" | "late":  # over the file; `--file` would write into it
@@ -184,11 +181,6 @@ def _mount(mount: Mount, plan: Plan) -> tuple[tuple[Word, ...], ...]:
             return ("--perms", "0555"), ("--tmpfs", dest), ("--remount-ro", dest)
         case "file":
             return _permissions(mount), ("--file", mount.deferred or mount.content, dest)
-
-
-def is_handed_over(mount: Mount, plan: Plan) -> bool:
-    """Return whether bwrap gets a descriptor on what it binds; what it binds by name is looked at later."""
-    return plan.pin and mount.pinned is not None and mount.kind in _BY_DESCRIPTOR
 
 
 def _permissions(mount: Mount) -> tuple[str, str]:

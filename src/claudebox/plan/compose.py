@@ -83,7 +83,6 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         seccomp=program,
         scoped=scoped,
         detached=not host.machine.terminal,
-        pin="--bind-fd" in host.bwrap.options,
         disable_userns="--disable-userns" in host.bwrap.options and not policy.allow_userns,
         sizes="--size" in host.bwrap.options,
         link=_link(policy, host, broker),

@@ -67,8 +67,8 @@ def dry_run(plan: Plan) -> Iterator[str]:
     def word(value: bwrap.Word) -> str:
         if isinstance(value, bwrap.Socket):  # it exists while a broker does
             return f"/tmp/claudebox-broker/{value.name}"
-        if isinstance(value, (str, Mount)):
-            return bash_quote(value if isinstance(value, str) else value.source)
+        if isinstance(value, str):
+            return bash_quote(value)
         contents.append(_content(value))
         return str(9 + len(contents))
 
@@ -104,10 +104,8 @@ def _content(word: bytes | bwrap.Pipe | Deferred) -> bytes:
 
 
 def _by_name(row: tuple[bwrap.Word, ...]) -> bwrap.Word:
-    """Return the name of an option that does without what only a launch has: open descriptors, a broker."""
-    if any(isinstance(value, bwrap.Socket) for value in row):
-        return "--ro-bind-try"
-    return row[0].replace("-bind-fd", "-bind") if isinstance(row[0], str) else row[0]
+    """Return the name of an option that does without a broker."""
+    return "--ro-bind-try" if any(isinstance(value, bwrap.Socket) for value in row) else row[0]
 
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,+@%=")
@@ -195,7 +193,6 @@ def protections(plan: Plan) -> Iterator[str]:
     allowed = "allowed" if plan.policy.allow_userns else "denied by seccomp only"
     nested = "impossible" if plan.disable_userns else allowed
     yield f"user namespaces inside: {nested}"
-    yield f"project bound by {'descriptor' if plan.pin else 'name'}"
 
 
 def _terminal(plan: Plan) -> str:

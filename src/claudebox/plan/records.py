@@ -50,7 +50,7 @@ class Mount(Value):
     reason: str
     source: str = ""  # a host path, what a link points at, or the name of one of the broker's sockets or texts
     role: Role = "system"
-    pinned: Identity | None = None  # the source must still be this when it is mounted
+    pinned: Identity | None = None  # what is mounted must be this, whatever `source` means by then
     content: bytes = b""
     mode: int = 0o755
     size: int = 0
@@ -197,7 +197,6 @@ class Plan(Value):
     seccomp: bytes
     scoped: bool  # Landlock keeps abstract sockets and signals in
     detached: bool  # no terminal is handed in, so the payload gets a session of its own
-    pin: bool  # bwrap can bind by descriptor
     disable_userns: bool
     sizes: bool  # bwrap can limit a tmpfs
     link: Link | None = None

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from claudebox.plan.records import Plan
     from claudebox.report.session import SessionReport
     from claudebox.run.mounts import HostGuard
-    from claudebox.run.prepare import Prepared
     from claudebox.run.sidecars import Sidecar
     from claudebox.run.terminal import Terminal
     from claudebox.session import FetchedValues, Planned
@@ -67,7 +66,6 @@ class Launch:
     def __init__(
         self,
         planned: Planned,
-        prepared: Prepared,
         values: FetchedValues,
         terminal: Terminal,
         receipt: str = "",
@@ -76,7 +74,7 @@ class Launch:
         notifier: Notifier | None = None,
     ) -> None:
         """Without a `receipt` nothing is logged or reported, as for an examination."""
-        self._planned, self._prepared, self._values, self._terminal = planned, prepared, values, terminal
+        self._planned, self._values, self._terminal = planned, values, terminal
         self._receipt, self._login_copy, self._notifier = receipt, login_copy, notifier
         self._storage: Storage | None = None
         self._stubs: SessionStubs | None = None
@@ -122,13 +120,13 @@ class Launch:
         self._stubs.begin(plan)
         self._git_locks += git_state.set_up(plan)
         stubs = self._stubs.make(plan)
-        self._sidecars = _make_sidecars(self._prepared.plan, self._values.secrets)
+        self._sidecars = _make_sidecars(plan, self._values.secrets)
         for sidecar in self._sidecars:
             sidecar.listen()
         texts = {key: text for sidecar in self._sidecars for key, text in sidecar.texts.items()}
         sockets = {name: path for sidecar in self._sidecars for name, path in sidecar.sockets.items()}
-        prepared = prepare.complete(self._prepared, self._values.texts | texts, sockets)
-        begun = self._building = start.begin(prepared, self._terminal)
+        prepared = prepare.prepare(plan, self._values.texts | texts, sockets)
+        begun = self._building = start.begin(plan, prepared, self._terminal)
         try:  # while bwrap is at work
             log = self._open_report() if self._receipt else ()
             for sidecar in self._sidecars:
@@ -136,7 +134,7 @@ class Launch:
         finally:
             for _, descriptor in prepared.pipes:  # bwrap waits for the end of each
                 os.close(descriptor)
-        sandbox = start.inspect(begun, prepared, stubs)
+        sandbox = start.inspect(begun, plan, stubs, prepared.open_files)
         for sidecar in self._sidecars:
             sidecar.attach(sandbox.payload)
         start.let_go(begun, sandbox)
@@ -161,7 +159,7 @@ class Launch:
         from claudebox.run.supervise import Supervisor
 
         if self._stubs is not None:
-            self._guard = HostGuard(self._prepared.plan, sandbox.init, self._stubs)
+            self._guard = HostGuard(self._planned.plan, sandbox.init, self._stubs)
         if self._notifier is not None:
             self._notifier.begin()
         chores = [chore for chore in (self._guard, self._login_copy, self._notifier) if chore is not None]

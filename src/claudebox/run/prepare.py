@@ -1,8 +1,4 @@
-"""Plan → bwrap's options and descriptors.
-
-`prepare` opens what is bound before the user is asked, so that what was shown is what is started (E07); `complete` adds
-the rest once they have agreed.
-"""
+"""Plan → bwrap's command line, and the descriptors that it names."""
 
 from __future__ import annotations
 
@@ -14,12 +10,11 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.plan import bwrap
 from claudebox.plan.bwrap import Pipe, Socket
-from claudebox.plan.records import Deferred, Mount
+from claudebox.plan.records import Deferred
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from claudebox.plan.records import Plan
 
@@ -29,45 +24,36 @@ _SPARE_DESCRIPTORS = 64
 
 
 class Prepared(Value):
-    """What bwrap gets; `argv` and `pipes` once the user has agreed."""
+    """What bwrap gets."""
 
-    plan: Plan
-    words: tuple[str | bytes | Socket | Pipe | Deferred, ...]  # of bwrap, with the numbers of what is bound
+    argv: tuple[str, ...]
     descriptors: tuple[int, ...]
+    pipes: tuple[tuple[str, int], ...]  # by which the broker writes files of the sandbox
     open_files: tuple[int, int] | None  # the original limit, if it had to be raised
-    argv: tuple[str, ...] = ()
-    pipes: tuple[tuple[str, int], ...] = ()  # by which the broker writes files of the sandbox
 
 
-def prepare(plan: Plan, *, by_name: bool = False) -> Prepared:
-    """Open everything that the plan binds; `by_name`: bwrap makes every mount itself."""
-    words: list[Any] = [word for row in bwrap.options(plan, by_name=by_name) for word in row]
-    count = len(words) + len(plan.gate) + len(plan.command)
+def prepare(plan: Plan, texts: Mapping[str, str], sockets: Mapping[str, str], *, by_name: bool = False) -> Prepared:
+    """Make what bwrap reads; `texts` are by the key of `Deferred`, `sockets` are paths by name.
+
+    `by_name`: bwrap makes every mount itself.
+    """
+    given = [word for row in bwrap.options(plan, by_name=by_name) for word in row]
+    count = len(given) + len(plan.gate) + len(plan.command)
     if count > bwrap.MAX_WORDS:
         raise ClaudeboxError(
             f"the sandbox and its command have {count} words, and bwrap takes {bwrap.MAX_WORDS}",
             hint="pass fewer arguments, for example in a file, or mount fewer paths",
         )
-    needed = sum(not isinstance(word, str) for word in words) + _SPARE_DESCRIPTORS
+    needed = sum(not isinstance(word, str) for word in given) + _SPARE_DESCRIPTORS
     open_files = _raise_limit(needed) if 0 <= os.sysconf("SC_OPEN_MAX") < needed else None
-    descriptors = []
-    for number, word in enumerate(words):
-        if isinstance(word, Mount):
-            descriptors.append(own(_pin(word)))
-            words[number] = str(descriptors[-1])
-    return Prepared(plan, tuple(words), tuple(descriptors), open_files)
-
-
-def complete(prepared: Prepared, texts: Mapping[str, str], sockets: Mapping[str, str]) -> Prepared:
-    """Return the same with bwrap's command; `texts` are by the key of `Deferred`, `sockets` are paths by name."""
-    plan, descriptors = prepared.plan, list(prepared.descriptors)
+    descriptors: list[int] = []
     pipes, words = [], []
 
     def hand(descriptor: int) -> str:
         descriptors.append(own(descriptor))
         return str(descriptors[-1])
 
-    for word in prepared.words:
+    for word in given:
         if isinstance(word, str):
             words.append(word)
         elif isinstance(word, Deferred):
@@ -83,7 +69,7 @@ def complete(prepared: Prepared, texts: Mapping[str, str], sockets: Mapping[str,
             words.append(hand(syscalls.memory_file(word)))
     arguments = hand(syscalls.memory_file(os.fsencode("\0".join((*words, "")))))
     argv = ("bwrap", "--args", arguments, "--", *plan.gate, *plan.command)
-    return prepared.replace(argv=argv, descriptors=tuple(descriptors), pipes=tuple(pipes))
+    return Prepared(argv, tuple(descriptors), tuple(pipes), open_files)
 
 
 def _raise_limit(needed: int) -> tuple[int, int]:
@@ -109,21 +95,8 @@ def own(descriptor: int) -> int:
     return moved
 
 
-def _pin(mount: Mount) -> int:
-    """Open the very thing that was examined; refuse if its name means something else by now (C10)."""
-    try:
-        descriptor = os.open(mount.source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise ClaudeboxError(f"`{mount.source}` cannot be opened: {error.strerror}") from None
-    status = os.fstat(descriptor)
-    if (status.st_dev, status.st_ino) != mount.pinned:
-        raise ClaudeboxError(f"`{mount.source}` was replaced by something else while it was being examined")
-    return descriptor
-
-
-def check_project(prepared: Prepared) -> None:
+def check_project(plan: Plan) -> None:
     """Refuse if the project was replaced since it was examined; stubs are made in it by name (C10, C21)."""
-    plan = prepared.plan
     pinned = next(mount.pinned for mount in plan.mounts if mount.dest == plan.workdir)
     try:
         status = os.lstat(plan.workdir)

@@ -30,7 +30,6 @@ from claudebox.plan.bwrap import (
     GATE_DESCRIPTOR,
     IGNORED_SIGNALS,
     STDERR_DESCRIPTOR,
-    is_handed_over,
     place,
 )
 from claudebox.run import mounts
@@ -107,7 +106,7 @@ class Interruptible:
             signal.signal(number, handler)
 
 
-def begin(prepared: Prepared, terminal: Terminal) -> Building:
+def begin(plan: Plan, prepared: Prepared, terminal: Terminal) -> Building:
     """Start bwrap."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -118,7 +117,7 @@ def begin(prepared: Prepared, terminal: Terminal) -> Building:
     try:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _BWRAP_IGNORES)
         try:
-            words = _make_words(prepared, before, terminal)
+            words = _make_words(plan, prepared, before, terminal)
             monitor = _start_bwrap(prepared, words, terminal, (gate, message_end))
         finally:
             for descriptor in (gate, message_end, *prepared.descriptors):
@@ -130,18 +129,19 @@ def begin(prepared: Prepared, terminal: Terminal) -> Building:
     return Building(monitor, ours, messages)
 
 
-def inspect(building: Building, prepared: Prepared, stubs: Mapping[str, Identity]) -> Sandbox:
+def inspect(
+    building: Building, plan: Plan, stubs: Mapping[str, Identity], open_files: tuple[int, int] | None
+) -> Sandbox:
     """Wait for the gate, complete the mounts, and check that every protection is in force.
 
-    `stubs` are those that were made.
+    `stubs` are those that were made, `open_files` is the user's own limit if it had to be raised.
     """
-    plan = prepared.plan
     payload = _await_ready(building.gate, building.messages, building.monitor, plan.bwrap)
     init = _check_confinement(payload, plan)  # among others that its mounts are its own
     with Closing(open_gate()) as program:
         mounts.mount_all(payload, plan, stubs, program)
     _check_mounts(payload, plan)
-    _set_limits(payload, prepared.open_files, plan.policy.limits)
+    _set_limits(payload, open_files, plan.policy.limits)
     seconds = plan.policy.limits.seconds if plan.policy.limits is not None else 0
     return Sandbox(building.monitor, init, payload, os.pidfd_open(init), os.pidfd_open(payload), seconds)
 
@@ -196,7 +196,7 @@ def _check_mounts(payload: int, plan: Plan) -> None:
                 continue
             if mount.kind in ("mask", "copy") and mount.role == "masked":
                 _check_mask(inside.look(mount.dest), mount)
-            elif mount.kind in ("bind", "ro-bind", "device") and mount.pinned and not is_handed_over(mount, plan):
+            elif mount.kind in ("bind", "ro-bind", "device") and mount.pinned:
                 found = inside.look(mount.dest)
                 if found is None or (found.st_dev, found.st_ino) != mount.pinned:
                     raise ClaudeboxError(
@@ -338,14 +338,14 @@ def _start_bwrap(prepared: Prepared, words: tuple[str, ...], terminal: Terminal,
         os.close(program)
 
 
-def _make_words(prepared: Prepared, blocked: Iterable[int], terminal: Terminal) -> tuple[str, ...]:
+def _make_words(plan: Plan, prepared: Prepared, blocked: Iterable[int], terminal: Terminal) -> tuple[str, ...]:
     """Return the arguments of the gate program; `blocked` are the signals that our caller has blocked."""
     # A session of its own (B05); no core dump (A19); not the keyring of the login, which seccomp denies as well (A08);
     # no abstract sockets of the host, and no signals to it (F15).
-    measures = terminal.measures + ("cks" if prepared.plan.scoped else "ck")
+    measures = terminal.measures + ("cks" if plan.scoped else "ck")
     masks = (_BWRAP_IGNORES, frozenset(_BWRAP_IGNORES) - frozenset(blocked))
     return ("start", *(str(sum(1 << number for number in mask)) for mask in masks), measures,
-            prepared.plan.bwrap, *prepared.argv)  # fmt: skip
+            plan.bwrap, *prepared.argv)  # fmt: skip
 
 
 def open_gate() -> int:

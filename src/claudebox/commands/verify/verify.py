@@ -25,7 +25,6 @@ from claudebox.commands.verify.canaries import Canaries, with_canaries
 from claudebox.commands.verify.probe import PROMISES
 from claudebox.plan import compose
 from claudebox.plan.records import Mount
-from claudebox.run.prepare import prepare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def examine(
     wanted: Examined,
     *,
     alter: Callable[[Plan], Plan] = lambda plan: plan,
-    try_out: Try = lambda planned, values: rehearsal.try_out(planned, prepare(planned.plan), values),
+    try_out: Try = rehearsal.try_out,
 ) -> list[PromiseResult]:
     """Plant canaries, run the probe, and return its results.
 
