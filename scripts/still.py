@@ -1,7 +1,8 @@
 """Draw docs/demo.svg, the still of the README: a session and its undo, as a terminal shows them.
 
-The client, the sandbox, the broker and git are the real ones; the model is scripted, and its key is worthless. Nothing
-in the picture is written by hand. Needs the client: `scripts/client`.
+The client, the sandbox, the broker and git are the real ones; the model is scripted, and its key is worthless. Two
+things are replaced in what they print: the home by `~`, the model's address by that of Anthropic. Needs the client:
+`scripts/client`.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def main() -> int:
         environ = furnish(Path(base), model.url)
         rows: list[list[Span]] = []
         for command in COMMANDS:
-            printed = run(command, environ).replace(base, "~").replace("\r", "").split("\n")
-            lines = [list(spans(line)) for line in printed]
+            printed = run(command, environ).replace(base, "~").replace(model.url, "https://api.anthropic.com")
+            lines = [list(spans(line)) for line in printed.replace("\r", "").split("\n")]
             while lines and not lines[-1]:
                 lines.pop()
             rows += [[Span(f"$ {command}", "#8b949e", bold=False, dim=False)], *lines, []]
@@ -136,7 +137,8 @@ def spans(line: str) -> list[Span]:
 
 def draw(lines: list[list[Span]], title: str) -> str:
     """Return the picture of a terminal."""
-    width, height = MARGIN * 2 + COLUMNS * CHARACTER, MARGIN * 2 + len(lines) * LINE
+    longest = max(sum(len(piece.text) for piece in line) for line in lines)
+    width, height = MARGIN * 2 + longest * CHARACTER, MARGIN * 2 + len(lines) * LINE
     rows = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" font-family="monospace"'

@@ -99,7 +99,7 @@ def test_the_still_of_the_readme_is_a_whole_session():
         "Proceed?",
         "main +1 commit",
         "$ claudebox undo",
-        "takes that back",
+        "took back",
     ):
         assert words in text
     assert not re.search(r"[^\n -~·…]", text)

@@ -44,9 +44,10 @@ if TYPE_CHECKING:
 
 
 _MOST_LINES = 40
-_TITLES = {"deleted": "deleted", "moved": "moved", "changed": "overwritten", "new": "created"}
+_TITLES = {"deleted": "deleted", "moved": "moved", "changed": "changed", "new": "created"}
 _KINDS = {"f": "file", "d": "directory", "l": "link"}
 _STYLES = {"deleted": "red", "moved": "yellow", "changed": "yellow", "new": "green"}
+_DIFFERS = "it differs from what it was"
 _BOTH = "Take these back, too, and with them what was done since? [y/N] "
 
 
@@ -72,7 +73,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         return 0
     if not undoing:
         undo.show(patch=flags.on("patch"))
-        console.note(f"as a page: `claudebox review {name.partition('-')[0]}`")
+        console.note(f"as a page: `claudebox review {_short(name)}`")
         return 0
     presence = Presence(instance.state)
     try:
@@ -100,8 +101,8 @@ class _Undo:
         comparison, refs = self._compare(now), RefComparison(self._start, self._end, now)
         changes = find_changes(self._start, end)
         lines = [
-            f"{clean(self._name)}:" if self._end is not None else
-            f"since {clean(self._name)} began (its end was not recorded, so later changes count, too):",
+            f"session {_short(self._name)}:" if self._end is not None else
+            f"since session {_short(self._name)} began (its end was not recorded, so later changes count, too):",
             *_change_lines(changes, most),
             *_titled("git", map(_describe_move, refs.session)),
         ]  # fmt: skip
@@ -170,7 +171,7 @@ class _Undo:
                 continue
             if end is None or end.began > self._start.began:
                 ran = "ran" if end is not None else "may have run"  # it is alive, or its end is unknown
-                yield f"{clean(name)} {ran} here at the same time: some of these changes may be its own"
+                yield f"session {_short(name)} {ran} here at the same time: some of these changes may be its own"
 
     def run(self, tools: Tools, flags: Settings) -> int:
         """Show the changes, ask, and revert them."""
@@ -209,10 +210,10 @@ class _Undo:
         after = self._look(keep=True)
         self._store.write_end(present, after)
         for path in comparison.find_missed(after):
-            problems.setdefault(path, "it is not as it was")
+            problems.setdefault(path, _DIFFERS)
         for move in undo_refs.compare_refs(start, after):
             if (move.real, move.name) in {(row.real, row.name) for row in moves}:
-                problems.setdefault(f"{move.real} {move.name}", "it is not as it was")
+                problems.setdefault(f"{move.real} {move.name}", _DIFFERS)
         self._store.prune(self._wanted.keep + 1)
         return self._conclude(comparison, refs, problems, present, both=both)
 
@@ -223,15 +224,15 @@ class _Undo:
         for path, why in sorted(problems.items()):
             console.warn(f"not taken back: {console.shorten(path, 300)}: {why}")
         for path, why in sorted(comparison.left.items())[:_MOST_LINES]:
-            console.warn(f"not as it was: {console.shorten(path, 300)}: {why}")
+            console.warn(f"not restored: {console.shorten(path, 300)}: {why}")
         stays = [] if both else [*comparison.touched_twice, *(row.name for row in refs.touched_twice)]
         for path in stays[:_MOST_LINES]:
-            console.warn(f"stays, since it was changed again after the session: {console.shorten(path, 300)}")
+            console.warn(f"stays, because it was changed again after the session: {console.shorten(path, 300)}")
         rest = "the rest of " if problems or comparison.left or stays or comparison.unkept else ""
         since = len(comparison.since) + len(refs.since)
-        later = f"; what changed since stays ({since})" if since else ""
+        later = f"; what changed since then stays ({since})" if since else ""
         console.note(
-            f"undo: {rest}what the session did is taken back{later}; `claudebox undo {present}` takes that back"
+            f"undo: took back {rest}what the session did{later}; `claudebox undo {_short(present)}` undoes this"
         )
         if comparison.unreached:
             late = f"({len(comparison.unreached)}, named by `claudebox changes`)"
@@ -248,6 +249,11 @@ class _Undo:
                     skipped=find_skipped(start, self._instance.directory))  # fmt: skip
         scan.told = lambda done, every: _tell("read", done, every)
         return scan.run(undo_refs.read_present(start, store.keep_bytes if store is not None else None))
+
+
+def _short(name: str) -> str:
+    """Return the beginning of the name of a session: its moment."""
+    return clean(name.partition("-")[0])
 
 
 def _tell(what: str, done: int, every: int) -> None:
@@ -305,7 +311,7 @@ def _since_lines(comparison: Comparison, refs: RefComparison, end: Snapshot, now
 def _describe_move(move: RefMove) -> str:
     short = clean(move.name.removeprefix("refs/heads/"))
     if move.name == "index":
-        return "index: other contents"
+        return "index: changed"
     if move.name == "HEAD":
         return f"HEAD: {clean(move.before)}, now {clean(move.now)}"
     if not move.now:
