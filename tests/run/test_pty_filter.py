@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from claudebox.run.terminal import ATTRIBUTES
 from claudebox.run.terminal_filter import TerminalFilter
 
 ST = b"\x1b\\"
@@ -141,7 +140,6 @@ def test_what_the_terminal_would_obey_or_answer_is_dropped(name, piece):
 def test_a_query_is_not_hidden_by_a_control_in_the_middle_of_it(inside):
     # proves B09
     # A terminal acts on the control and goes on with the sequence.
-    assert b"n" not in shown(b"\x1b[6" + inside + b"n").replace(b"\n", b"")
     assert b"\x1b" not in shown(b"\x1b[6" + inside + b"n")
 
 
@@ -168,40 +166,6 @@ def test_a_sequence_without_an_end_takes_no_memory():
         assert len(screen.feed(start + b"1" * 1_000_000)) in (0, 999_999)  # the last ends with its first digit
         assert len(screen._held) < 10_000
         screen.feed(b"\x18")
-
-
-def test_every_mode_that_was_left_switched_is_undone():
-    # proves B08, B11
-    screen = TerminalFilter()
-    screen.feed(b"\x1b[?1049h\x1b[?1003h\x1b[?25l\x1b[?2004h\x1b[?2004l\x1b[>1u\x1b[>4;2m")
-
-    undone = screen.undo()
-
-    for part in (b"\x1b[?1049l", b"\x1b[?1003l", b"\x1b[?25h", b"\x1b[<u", b"\x1b[>4;0m", b"\x1b[0m"):
-        assert part in undone
-    assert b"2004" not in undone
-
-
-@pytest.mark.parametrize(
-    ("switched", "undone"),
-    [
-        (b"\x1b[2;4r", b"\x1b[r"),
-        (b"\x1b[?6h", b"\x1b[?6l"),
-        (b"\x1b[4h", b"\x1b[4l"),
-        (b"\x1b(0", b"\x1b(B"),
-        (b"\x1b]8;;https://example.org" + ST, b"\x1b]8;;" + ST),
-        (b"\x1b]11;rgb:00/00/00" + ST, b"\x1b]111" + ST),
-        (b"\x1b]4;1;rgb:00/00/00" + ST, b"\x1b]104" + ST),
-        (b"\x1b[4 q", b"\x1b[0 q"),
-        (b"\x1b[>1;2m", b"\x1b[>1m"),
-    ],
-)
-def test_margins_character_sets_links_colours_and_keys_are_undone(switched, undone):
-    # proves B16
-    screen = TerminalFilter()
-
-    assert screen.feed(switched) == switched
-    assert undone in screen.undo()
 
 
 def test_of_several_modes_only_the_known_ones_are_switched():
@@ -254,13 +218,6 @@ def test_what_full_screen_programs_are_written_with_is_shown(term):
             expected = expected.replace(looks, b"")
         assert shown(bytes.fromhex(digits)) == expected, name
     assert shown(bytes.fromhex(rows[-1][1])) == b"\x1b[6;8H"
-
-
-def test_where_nothing_was_switched_the_screen_stays_as_it_is():
-    screen = TerminalFilter()
-    screen.feed(b"\x1b[?1049h\x1b[?25lx\x1b[?25h\x1b[?1049l")
-
-    assert screen.undo() == ATTRIBUTES  # which moves nothing
 
 
 def test_a_flood_of_text_is_carried_quickly():

@@ -105,7 +105,6 @@ class Pty(Terminal):
             return
         if not self._is_raw:
             self._to_screen += _PUSH_TITLE if reset_sequence() else b""
-            self._to_screen += self._filter.redo() if self._filter else b""
         self._is_raw = True
         self.resize()
 
@@ -264,7 +263,7 @@ class Pty(Terminal):
         if reset := reset_sequence():
             columns, rows = _measure(self._screen)
             self._to_screen += _erase_hint(self._last, self._hint, columns) if ends else b""
-            self._to_screen += (self._filter.undo() if self._filter else reset) + _POP_TITLE
+            self._to_screen += reset + _POP_TITLE
             if self._is_asked:
                 question, answer = _ask(rows, columns)
                 self._to_screen += question

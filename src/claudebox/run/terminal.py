@@ -49,9 +49,9 @@ _PATIENCE = 1000  # milliseconds between two looks whether we were asked to end
 # End an unfinished string or sequence, printing, and VT52.
 _END_SEQUENCE = b"\x18\x1b\\\x1b[4i\x1b[?4i\x1b<"
 # Margins and origin; both move the cursor, which is restored. DECSTR is for terminals that restore the origin with it.
-MARGINS = b"\x1b7\x1b[?69l\x1b[?6l\x1b[r\x1b8\x1b[!p"
+_MARGINS = b"\x1b7\x1b[?69l\x1b[?6l\x1b[r\x1b8\x1b[!p"
 # Links, protection, colours and concealment, character sets, UTF-8.
-ATTRIBUTES = b'\x1b]8;;\x1b\\\x1b[0"q\x1b[0m\x0f\x1b(B\x1b)B\x1b*B\x1b+B\x1b%G'
+_ATTRIBUTES = b'\x1b]8;;\x1b\\\x1b[0"q\x1b[0m\x0f\x1b(B\x1b)B\x1b*B\x1b+B\x1b%G'
 # Keys: cursor and keypad, modifyOtherKeys, the protocol of kitty, which is kept per screen.
 _KEYS = b"\x1b[?1l\x1b[?66l\x1b>\x1b[>4;0m\x1b[<99u\x1b[=0u"
 # Insertion, a locked keyboard, local echo, line ends, reverse video, wrapping, the cursor and its shape, tab stops;
@@ -69,9 +69,9 @@ _TMUX = b"\x1b[?1049h\x1b[?6l\x1b[?1049l"
 # Colours of the palette, of text, background and cursor: our report could be black on black.
 _PALETTE = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\"
 # What is safe while another program, such as a pager behind a pipe, has the same screen.
-_SHARED_RESET = _END_SEQUENCE + MARGINS + ATTRIBUTES
+_SHARED_RESET = _END_SEQUENCE + _MARGINS + _ATTRIBUTES
 # Erases below the cursor, too.
-_RESET = _END_SEQUENCE + MARGINS + _SCREEN + _KEYS + _MODES + MARGINS + ATTRIBUTES + _PALETTE + b"\x1b[J"
+_RESET = _END_SEQUENCE + _MARGINS + _SCREEN + _KEYS + _MODES + _MARGINS + _ATTRIBUTES + _PALETTE + b"\x1b[J"
 
 
 class Terminal:
