@@ -19,7 +19,7 @@ from claudebox.broker import reception as reception_module
 from claudebox.broker.proxy import dial as dialing
 from claudebox.broker.proxy import gateway as module
 from claudebox.broker.proxy import tls
-from claudebox.broker.proxy.dial import Dialer, NoConnection, PrivateRanges, interleaved
+from claudebox.broker.proxy.dial import Dialer, NoConnection, PrivateRanges
 from claudebox.broker.proxy.gateway import Gateway
 from claudebox.broker.proxy.names import AccessList, Denied
 from claudebox.broker.proxy.sockets import Pump
@@ -100,8 +100,8 @@ async def gateway(intercept=lambda *_: None, addresses=("127.0.0.1",), *, proxie
         pump = Pump()
         proxy = HostProxy("127.0.0.1", setting.port) if proxied else None
         dialer = Dialer(Everywhere(RANGES), proxy, lookup=lambda _: list(addresses))
-        door = AccessList(permission, setting.record, listed=("a.example",))
-        made = Gateway(door, dialer, pump, record=setting.record, intercept=intercept)
+        door = AccessList(permission, ("a.example",))
+        made = Gateway(door, dialer, pump, setting, intercept=intercept)  # type: ignore[arg-type]  # a log
         reception = Reception()
         made.serve(reception, listener)
         try:
@@ -127,10 +127,11 @@ async def test_a_line_is_written_when_a_way_opens_and_one_with_its_bytes_when_it
         assert await drained(caller) == b"y" * 20
         caller.close()
         await asyncio.sleep(0.1)
-        place = {"host": "a.example", "port": setting.port, "rule": f"a.example:{setting.port}"}
+        place = {"service": "proxy", "host": "a.example", "port": setting.port, "rule": f"a.example:{setting.port}"}
         assert setting.written == [
-            {**place, "verdict": "opened"}, {**place, "verdict": "allowed", "up": 1000, "down": 20},
-        ]  # fmt: skip
+            {**place, "verdict": "opened", "up": 0, "down": 0},
+            {**place, "verdict": "allowed", "up": 1000, "down": 20},
+        ]
 
 
 async def test_what_was_said_early_is_not_lost():
@@ -159,36 +160,23 @@ async def test_a_greeting_may_come_in_pieces(pieces):
         assert got == greeting
 
 
-async def test_tls_that_is_taken_over_arrives_whole(tmp_path):
-    seen: list[object] = []
-
-    async def handler(visitor, name, port, dial):
-        caller = visitor.channel
-        greeting = await read(caller)
-        far = await dial()
-        far.send(b"hello from the handler")
-        seen.extend((name, tls.server_name(greeting)))
-        caller.send(b"taken over")
-        caller.close()
-        far.close()
+async def test_a_connection_that_is_taken_over_arrives_whole_and_unread():
+    async def handler(visitor, name, port):
+        assert tls.server_name(await read(visitor.channel)) == name == "a.example"
+        assert port == setting.port
+        visitor.channel.send(b"taken over")
 
     async with gateway(lambda name, _: handler if name == "a.example" else None) as setting:
         caller = await setting.call()
         assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
         caller.send(client_hello("a.example"))
-        far = await setting.accept()
         assert await drained(caller) == b"taken over"
-        assert await read(far) == b"hello from the handler"
-        caller.close()
-        far.close()
-        await asyncio.sleep(0.05)
         assert setting.written == []  # which is up to whoever took it over
-    assert seen == ["a.example", "a.example"]
 
 
 @pytest.mark.parametrize("name", ["b.example", None])
 async def test_tls_for_another_name_is_never_handed_on(name):
-    async with gateway(lambda *_: pytest.fail("it was taken over")) as setting:
+    async with gateway() as setting:
         caller = await setting.call()
         await read(caller)
         caller.send(client_hello(name))
@@ -242,18 +230,19 @@ async def test_nothing_may_stand_in_front_of_a_greeting(before):
 async def test_a_request_on_another_port_is_for_the_host_that_was_asked_for(method):
     # proves K11, OLD-B9
     async with gateway() as setting:
-        for host, wanted in ((f"a.example:{setting.port}", method.encode()), ("b.example", b"")):
+        for host, passes in ((f"a.example:{setting.port}", True), ("b.example", False)):
             caller = await setting.call()
             await read(caller)
             for piece in (method[:2], method[2:], f" / HTTP/1.1\r\nHost: {host}\r\n\r\n"):
                 caller.send(piece.encode())
                 await asyncio.sleep(0.01)
-            far = await setting.accept()
-            assert (await read(far)).startswith(wanted)
-            if not wanted:
-                assert (await drained(caller)).startswith(b"HTTP/1.1 403 ")
-            caller.close()
-            far.close()
+            assert await drained(await setting.accept()) == b""  # until it is known what the caller speaks
+            if passes:
+                assert (await read(await setting.accept())).startswith(method.encode())
+            else:
+                assert (await read(caller)).startswith(b"HTTP/1.1 403 ")
+        with pytest.raises(BlockingIOError):
+            setting.server.accept()
 
 
 @pytest.mark.parametrize("target", ["*@192.168.77.50:8099/", "*", "*.b.example/", "@b.example/", ":8099/"])
@@ -266,7 +255,7 @@ async def test_what_follows_a_host_in_a_url_cannot_make_another_host_of_it(targe
             if asked == "/":
                 assert (await read(await setting.accept())).startswith(b"GET http://a.example/ ")
             else:
-                assert (await drained(caller)).split()[1] in (b"400", b"403")
+                assert (await read(caller)).split()[1] in (b"400", b"403")
         with pytest.raises(BlockingIOError):
             setting.server.accept()
 
@@ -277,7 +266,11 @@ async def test_a_server_is_asked_for_a_path_or_for_itself(target, passes):
         caller = await setting.call()
         await read(caller)
         caller.send(f"OPTIONS {target} HTTP/1.1\r\nHost: a.example:{setting.port}\r\n\r\n".encode())
-        assert (await read(await setting.accept())).startswith(b"OPTIONS ") == passes
+        await setting.accept()
+        if passes:
+            assert (await read(await setting.accept())).startswith(b"OPTIONS ")
+        else:
+            assert (await read(caller)).startswith(b"HTTP/1.1 400 ")
 
 
 async def test_a_text_that_ends_without_a_line_end_is_no_request():
@@ -336,12 +329,6 @@ async def test_a_dead_address_does_not_hold_up_a_live_one(monkeypatch):
         found.close()
         with pytest.raises(NoConnection, match="refused"):
             await dialing.connect(["127.0.0.2", "127.0.0.3"], server.getsockname()[1])
-
-
-def test_families_take_turns():
-    assert interleaved(["::1", "::2", "1.1.1.1", "2.2.2.2"]) == ["::1", "1.1.1.1", "::2", "2.2.2.2"]
-    assert interleaved(["1.1.1.1", "::1"]) == ["1.1.1.1", "::1"]
-    assert interleaved(["1.1.1.1", "2.2.2.2"]) == ["1.1.1.1", "2.2.2.2"]
 
 
 async def test_one_near_answer_refuses_the_name_and_names_are_asked_for_once():

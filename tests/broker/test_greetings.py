@@ -6,6 +6,7 @@ import ssl
 
 import pytest
 
+from claudebox.broker.http import messages
 from claudebox.broker.http.messages import MalformedHttp
 from claudebox.broker.proxy import gateway, tls
 
@@ -83,17 +84,6 @@ def test_what_is_no_greeting_is_refused_early(data):
         tls.missing(data)
 
 
-def test_a_head_is_taken_apart():
-    data = b"GET http://a.example:81/x?y HTTP/1.1\r\nHost: a.example\r\nX-Y:  z \r\n\r\nrest"
-    head = gateway.parse_head(data)
-
-    assert (head.request.method, head.target, head.request.version) == (b"GET", "http://a.example:81/x?y", b"1.1")
-    assert head.request.headers == ((b"host", b"a.example"), (b"x-y", b"z"))
-    assert data[head.size :] == b"rest"
-    assert gateway.missing(data) == 0
-    assert gateway.missing(data[:20]) == 21
-
-
 @pytest.mark.parametrize("data", [
     b"GET  / HTTP/1.1\r\n\r\n", b"GET / HTTP/2.0\r\n\r\n", b"GET /\r\n\r\n", b"\r\n\r\nGET / HTTP/1.1\r\n\r\n",
     b"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", b"GET / HTTP/1.1\r\nA : b\r\n\r\n", b"GET / HTTP/1.1\r\nnothing\r\n\r\n",
@@ -105,7 +95,7 @@ def test_a_head_is_taken_apart():
 ])  # fmt: skip
 def test_an_ambiguous_head_is_refused(data):
     with pytest.raises(MalformedHttp):
-        gateway.parse_head(data)
+        messages.request_framing(messages.parse_request(data[: messages.cut(data)], any_host=True))
 
 
 def test_an_endless_head_is_refused():
@@ -141,25 +131,6 @@ def test_only_plain_urls_are_forwarded(target):
 ])  # fmt: skip
 def test_a_url_is_split_where_its_host_ends(target, found):
     assert gateway.split_url(target) == found
-
-
-def test_a_forwarded_head_is_for_one_host_and_one_request():
-    head = gateway.parse_head(
-        b"POST http://a.example/x HTTP/1.1\r\nHost: evil.example\r\nConnection: keep-alive, X-Private\r\n"
-        b"Proxy-Authorization: Basic eA==\r\nX-Private: 1\r\nUpgrade: h2c\r\nX-Other: 2\r\nContent-Length: 3\r\n\r\n"
-    )
-
-    assert gateway.single(head, "/x", "a.example") == (
-        b"POST /x HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\nx-other: 2\r\ncontent-length: 3\r\n\r\n"
-    )
-
-
-def test_a_length_survives_being_named_in_connection():
-    head = gateway.parse_head(
-        b"POST / HTTP/1.1\r\nConnection: content-length, transfer-encoding\r\nContent-Length: 3\r\n\r\n"
-    )
-
-    assert b"content-length: 3\r\n" in gateway.single(head, "/", "a.example")
 
 
 @pytest.mark.parametrize("data", [
@@ -207,20 +178,19 @@ def test_a_server_that_wants_another_greeting_is_noticed(before, size):
     # proves K02
     again = before + refragmented(record(22, server_hello(RETRY)), size)
     tail = record(20, b"\1")
-    for end in range(len(again)):
-        assert end < tls.retry_missing(again[:end]) <= len(again)
-    assert tls.retry_missing(again + tail) == 0
-    assert tls.asks_again(again + tail) == len(again)
+    for end in range(1, len(again)):
+        wanted, found = tls.look_for_retry(again[:end])
+        assert end < wanted <= len(again)
+        assert not found
+    assert tls.look_for_retry(again + tail) == (0, len(again))
     content = before + refragmented(record(22, server_hello(bytes(32))), size)
-    assert tls.retry_missing(content) == 0
-    assert tls.asks_again(content) == 0
+    assert tls.look_for_retry(content) == (0, 0)
 
 
 @pytest.mark.parametrize("said", [record(21, b"\2\x28"), b"HTTP/1.1 400 Bad Request\r\n", record(22, b"\1\0\0\1x"),
                                   record(20, b"\1"), WARNING * 40])  # fmt: skip
 def test_a_server_that_says_something_else_is_carried_as_it_is(said):
-    assert tls.retry_missing(said) == 0
-    assert tls.asks_again(said) == 0
+    assert tls.look_for_retry(said) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ async def test_while_the_tables_cannot_be_read_nothing_is_dialled(monkeypatch):
     dialer, through = (Dialer(watch.ranges, way, lambda _: ["203.0.113.80"]) for way in (None, proxy))
     try:
         watch.start()
-        assert await dialer.addresses("a.example") == ["203.0.113.80"]
+        assert await dialer.check("a.example", 443) == ["203.0.113.80"]
         dump = netlink.dump
 
         def fail(*_words: object) -> list[tuple[int, bytes]]:
@@ -72,14 +72,14 @@ async def test_while_the_tables_cannot_be_read_nothing_is_dialled(monkeypatch):
             with pytest.raises(NoConnection):
                 await dialer.dial("a.example", 443)
             with pytest.raises(NoConnection):
-                await through.approach("a.example", 80)
+                await through.dial("a.example", 80, plain=True)
             await asyncio.sleep(0.1)  # it tries again, and fails again
         monkeypatch.setattr(netlink, "dump", dump)
         for _ in range(500):
             await asyncio.sleep(0.02)
             if not watch.ranges.stale:
                 break
-        assert await dialer.addresses("a.example") == ["203.0.113.80"]
+        assert await dialer.check("a.example", 443) == ["203.0.113.80"]
     finally:
         watch.close()
         dialer.close()

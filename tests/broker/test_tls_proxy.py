@@ -18,7 +18,7 @@ from tests.support.certificates import TestAuthority
 from claudebox.base.errors import ClaudeboxError
 from claudebox.broker import certificates
 from claudebox.broker.inject import Interceptor, Permits, Replacement
-from claudebox.broker.main import Log
+from claudebox.broker.log import Log
 from claudebox.broker.reception import Reception
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudebox.base.errors import ClaudeboxError
-from claudebox.broker.main import Log
+from claudebox.broker.log import Log
 from claudebox.broker.metering import TokenUsage
 from claudebox.commands import log as commands_log
 from claudebox.report import denied, receipt

@@ -40,14 +40,13 @@ if TYPE_CHECKING:
 
     from claudebox.broker.http.forward import Exchange
     from claudebox.broker.http.messages import BodyFilter, Request, Response
-    from claudebox.broker.main import Context, Log
+    from claudebox.broker.log import Log
+    from claudebox.broker.main import Context
     from claudebox.broker.reception import Reception, Visitor
     from claudebox.network.records import InjectConfig
     from claudebox.settings.records import SecretRequest
 
     Headers = list[tuple[bytes, bytes]]
-
-    Dial = Callable[[], Awaitable[socket.socket]]
 
 
 # Placeholders become values in header fields for credentials, and nowhere else: servers keep bodies, URLs and most
@@ -255,59 +254,43 @@ class Interceptor:
         secrets = tuple(secrets)
         places = {place for secret in secrets for place in secret.hosts}
         self._substitutions = {place: Substitution(secrets, *place) for place in places}
-        self._pools = {place: Pool(self._connector(*place)) for place in places}
+        self._pools = {place: Pool(functools.partial(self._connect, *place)) for place in places}
 
-    def intercept(self, host: str, port: int) -> Callable[[Visitor, str, int, Dial], Awaitable[None]] | None:
-        """Return the handler of connections to this host and port, if it is one of ours."""
-        return self.handle if (host, port) in self._pools else None
+    def find_handler(self, host: str, port: int) -> Callable[[Visitor, str, int], Awaitable[None]] | None:
+        """Return what takes over connections to this host and port, of which nothing was read yet, if it is ours."""
+        return self._take_over if (host, port) in self._pools else None
+
+    async def _take_over(self, caller: Visitor, host: str, port: int) -> None:
+        await caller.move(self._room)
+        caller.expect()
+        await self._serve(caller, host, port)
 
     def serve(self, listener: socket.socket, host: str, port: int) -> None:
         """Accept callers on the address that stands for a host inside."""
+        self._reception.listen(listener, self._room, functools.partial(self._serve, host=host, port=port))
 
-        async def attend(caller: Visitor) -> None:
-            await self._serve(caller, host, port, self._pools[host, port])
-
-        self._reception.listen(listener, self._room, attend)
-
-    async def handle(self, caller: Visitor, host: str, port: int, dial: Dial) -> None:
-        """Take over a connection of which nothing was read yet; `dial` returns the first connection to the host."""
-        await caller.move(self._room)
-        pool = Pool(self._connector(host, port, dial))
-        try:
-            await self._serve(caller, host, port, pool)
-        finally:
-            pool.close()
-
-    async def _serve(self, caller: Visitor, host: str, port: int, pool: Pool) -> None:
-        caller.expect()
+    async def _serve(self, caller: Visitor, host: str, port: int) -> None:
         rules = _Rules(self._substitutions[host, port], self._log, host, port)
         with contextlib.closing(await Stream.attend(caller, self._contexts[host], _HANDSHAKE)) as stream:
-            await forward(stream, pool, rules)
+            await forward(stream, self._pools[host, port], rules)
 
-    def _connector(self, host: str, port: int, dial: Dial | None = None) -> Callable[[], Awaitable[Stream]]:
-        first = [dial] if dial is not None else []
-
-        async def connect() -> Stream:
-            try:
-                channel = await (first.pop()() if first else self._dialer.dial(host, port))
-            except Denied as refusal:
-                raise UpstreamFailure(refusal.text) from None
-            except (NoConnection, OSError) as error:
-                raise UpstreamFailure(f"no connection to `{host}`: {error}") from None
-            try:
-                _, stream = await asyncio.get_running_loop().create_connection(
-                    Stream, sock=channel, ssl=self._upstream, server_hostname=host, ssl_handshake_timeout=_HANDSHAKE
-                )
-            except ssl.SSLCertVerificationError as error:
-                raise UpstreamFailure(
-                    f"the certificate of `{host}` is not one that this machine trusts ({error.verify_message}); "
-                    "nothing was sent"
-                ) from None
-            except (OSError, ssl.SSLError):
-                raise UpstreamFailure(f"`{host}` does not speak TLS as it should") from None
-            return stream
-
-        return connect
+    async def _connect(self, host: str, port: int) -> Stream:
+        try:
+            channel = await self._dialer.dial(host, port)
+        except (Denied, NoConnection, OSError) as error:
+            raise UpstreamFailure(f"no connection to `{host}`: {error}") from None
+        try:
+            _, stream = await asyncio.get_running_loop().create_connection(
+                Stream, sock=channel, ssl=self._upstream, server_hostname=host, ssl_handshake_timeout=_HANDSHAKE
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise UpstreamFailure(
+                f"the certificate of `{host}` is not one that this machine trusts ({error.verify_message}); "
+                "nothing was sent"
+            ) from None
+        except (OSError, ssl.SSLError):
+            raise UpstreamFailure(f"`{host}` does not speak TLS as it should") from None
+        return stream
 
     def close(self) -> None:
         for pool in self._pools.values():

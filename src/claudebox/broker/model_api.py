@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from claudebox.agent.record import Upstream
     from claudebox.broker.http.forward import Exchange
     from claudebox.broker.http.messages import BodyFilter, Request, Response
-    from claudebox.broker.main import Context, Log
+    from claudebox.broker.log import Log
+    from claudebox.broker.main import Context
     from claudebox.broker.metering import Ticket, UsageFilter
     from claudebox.broker.reception import Attend, Visitor
     from claudebox.network.records import ApiConfig

@@ -7,7 +7,6 @@ runs in the other, so it needs no privilege and opens nothing but those ports.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import resource
 import select
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
 
 _LOOPBACKS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _CHUNK = 1 << 19
-# Busy connections get a wider pipe, which halves the work; few at a time, because the kernel limits the pages of pipes
-# of a user, and beyond that gives narrow pipes to all of their programs.
-_BUSY = 1 << 20
-_wide_pipes = [None] * 16  # one taken by each wide pipe; list.pop and list.append are safe between threads
-_SET_PIPE_SIZE = 1031
 _TURNS = 8  # pieces that one connection moves before others have their turn
 _DESCRIPTORS_EACH = 6
 _SPARE = 32
@@ -47,67 +41,30 @@ def serve(listeners: list[tuple[int, int]], until: int = -1) -> None:
 class Way:
     """One direction of a connection."""
 
-    def __init__(self, source: socket.socket, sink: socket.socket, limit: int | None = None) -> None:
+    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source, self.sink = source, sink
-        self.left = limit  # bytes that may still pass; None: no limit
         self.exit, self.entry = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.held = self.moved = 0
-        self.ended = self.closed = self._wide = False
+        self.ended = self.closed = False
 
     def move(self) -> bool:
         """Move one piece if possible; return whether anything happened."""
         happened = False
         if not self.ended and self.held < _CHUNK:
-            count = self._take()
-            if count == 0:
-                self.ended = happened = True
-            elif count is not None:
+            count = _splice(self.source.fileno(), self.entry, _CHUNK)
+            if count is not None:
                 self.held += count
-                happened = True
-        if self.held:
-            count = _splice(self.exit, self.sink.fileno(), self.held)
-            if count:
-                self.held -= count
-                self.moved += count
-                happened = True
-                if self.moved >= _BUSY and not self._wide:
-                    self._widen()
+                self.ended, happened = not count, True
+        if self.held and (count := _splice(self.exit, self.sink.fileno(), self.held)):
+            self.held -= count
+            self.moved += count
+            happened = True
         if self.ended and not self.held and not self.closed:
             self.closed = True
             self.sink.shutdown(socket.SHUT_WR)
         return happened
 
-    def _take(self) -> int | None:
-        """Read into the pipe; once the limit is reached, only check whether the source has ended."""
-        if self.left == 0:
-            try:
-                return None if self.source.recv(1, socket.MSG_PEEK) else 0
-            except BlockingIOError:
-                return None
-        count = _splice(self.source.fileno(), self.entry, _CHUNK if self.left is None else min(self.left, _CHUNK))
-        if count and self.left is not None:
-            self.left -= count
-        return count
-
-    @property
-    def is_done(self) -> bool:
-        """Return whether nothing will pass any more."""
-        return self.closed or (self.left == 0 and not self.held)
-
-    def _widen(self) -> None:
-        try:
-            _wide_pipes.pop()
-        except IndexError:
-            return
-        self._wide = True
-        try:
-            fcntl.fcntl(self.entry, _SET_PIPE_SIZE, _CHUNK)
-        except OSError:  # over the user's limit: it stays narrow
-            pass
-
     def close(self) -> None:
-        if self._wide:
-            _wide_pipes.append(None)
         os.close(self.exit)
         os.close(self.entry)
 
@@ -122,10 +79,9 @@ def _splice(source: int, sink: int, count: int) -> int | None:
 class Tunnel:
     """Two connected sockets, and the bytes between them."""
 
-    def __init__(self, near: socket.socket, far: socket.socket, limit: int | None = None) -> None:
-        """Join them; at most `limit` bytes pass from the near one."""
+    def __init__(self, near: socket.socket, far: socket.socket) -> None:
         self.ends = (near, far)
-        up = Way(near, far, limit)
+        up = Way(near, far)
         try:
             self.ways = (up, Way(far, near))
         except OSError:
@@ -136,7 +92,7 @@ class Tunnel:
         """Move what is possible within one turn; return whether there is more to do at once."""
         for _ in range(_TURNS):
             if not any([way.move() for way in self.ways]):  # noqa: C419 - both must move
-                if all(way.is_done for way in self.ways):
+                if all(way.closed for way in self.ways):
                     raise EOFError
                 return False
         return True

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from claudebox.broker.http.messages import BodyFilter, Framing, Headers
     from claudebox.broker.http.stream import Pool, Stream
-    from claudebox.broker.main import Log, Service, Verdict
+    from claudebox.broker.log import Log, Service, Verdict
 
 
 class LocalAnswer(Value):

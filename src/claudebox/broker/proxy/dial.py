@@ -10,10 +10,11 @@ broker runs and never forgotten: a former neighbour is not trusted as a stranger
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import os
 import socket
 import time
+from asyncio.staggered import staggered_race
 from concurrent.futures import ThreadPoolExecutor
 
 from claudebox.base import netlink
@@ -153,10 +154,6 @@ class NoConnection(Exception):  # noqa: N818
     """A permitted name that does not answer."""
 
 
-class NoSuchName(NoConnection):
-    """The resolver says that the name does not exist, or has no address."""
-
-
 def look_up(name: str) -> list[str]:
     """Ask this machine's resolver, without its search domains; return [] if the name does not exist."""
     try:
@@ -182,9 +179,14 @@ class Dialer:
         for threads in (self._threads, self._own_thread):
             threads.shutdown(wait=False, cancel_futures=True)
 
-    async def addresses(self, name: str, port: int = 0) -> list[str]:
-        """Return the addresses of a name, all public or opened for this port, in the order to try them."""
-        self._check()
+    async def check(self, name: str, port: int) -> list[str]:
+        """Return the addresses of a name, all public or opened for this port; none if only the proxy may know it.
+
+        Names that do not exist for this machine are left to the host's proxy, which often has a DNS of its own. If the
+        lookup fails in any other way the name is refused: it may be private.
+        """
+        if self._ranges.stale:  # it is unknown which addresses are this machine's
+            raise NoConnection(STALE)
         kept, found = self._known.get(name, (0.0, []))
         if kept < time.monotonic():
             try:
@@ -193,17 +195,15 @@ class Dialer:
                 raise NoConnection(f"the name `{name}` cannot be resolved: no answer") from None
             except (OSError, UnicodeError) as error:
                 raise NoConnection(f"the name `{name}` cannot be resolved: {error}") from None
-        if not found:
-            raise NoSuchName(f"the name `{name}` cannot be resolved: it does not exist, or has no address")
+        if not found and not self._is_proxied(name, port):
+            raise NoConnection(f"the name `{name}` cannot be resolved: it does not exist, or has no address")
         for address in found:
             if problem := self._ranges.problem(address, port):
                 raise Denied("not-public", f"`{name}` points at {address}: {problem}")
-        return interleaved(found)
+        return found
 
-    def _check(self) -> None:
-        """Refuse while it is unknown which addresses are this machine's."""
-        if self._ranges.stale:
-            raise NoConnection(STALE)
+    def _is_proxied(self, name: str, port: int) -> bool:
+        return self.proxy is not None and self.proxy.serves(name, port)
 
     def _ask(self, name: str) -> asyncio.Future[list[str]]:
         """Start a lookup, or join one for the same name."""
@@ -223,99 +223,61 @@ class Dialer:
 
     def asks_by_url(self, name: str, port: int) -> bool:
         """Return whether the host's proxy gets plain HTTP by URL; never with a login, which its errors could quote."""
-        return self.proxy is not None and not self.proxy.login and self.proxy.serves(name, port)
+        return self.proxy is not None and not self.proxy.login and self._is_proxied(name, port)
 
-    async def dial(self, name: str, port: int) -> socket.socket:
-        if self.proxy is not None and self.proxy.serves(name, port):
-            return await self._through(self.proxy, name, port)
-        return await connect(await self.addresses(name, port), port)
-
-    async def approach(self, name: str, port: int) -> socket.socket:
-        """Connect to the host's proxy, to ask it for a name.
-
-        Names that do not exist for this machine are left to the proxy, which often has a DNS of its own. If the lookup
-        fails in any other way the name is refused: it may be private.
-        """
-        assert self.proxy is not None  # noqa: S101 - for the type checker
-        self._check()
-        with contextlib.suppress(NoSuchName):
-            await self.addresses(name, port)
+    async def dial(self, name: str, port: int, *, plain: bool = False) -> socket.socket:
+        """Connect to a name, or for `plain` HTTP to a proxy that is asked by URL."""
+        found = await self.check(name, port)
+        if self.proxy is None or not self._is_proxied(name, port):
+            return await connect(found, port)
         try:
-            found = await asyncio.get_running_loop().run_in_executor(
+            rows = await asyncio.get_running_loop().run_in_executor(
                 self._own_thread, lambda host, port: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
                 self.proxy.host, self.proxy.port,
             )  # fmt: skip
         except OSError as error:
             raise NoConnection(f"the proxy of this machine, `{self.proxy.host}`: {error}") from None
-        return await connect(list(dict.fromkeys(str(row[4][0]) for row in found)), self.proxy.port)
-
-    async def _through(self, proxy: HostProxy, name: str, port: int) -> socket.socket:
-        loop = asyncio.get_running_loop()
-        channel = await self.approach(name, port)
-        try:
-            request = f"CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\n".encode()
-            if proxy.login:
-                request += b"Proxy-Authorization: " + proxy.authorization + b"\r\n"
-            request += b"\r\n"
-            await loop.sock_sendall(channel, request)
-            reply = b""
-            while not reply.endswith(b"\r\n\r\n"):  # byte by byte: what follows is the connection's
-                piece = await asyncio.wait_for(loop.sock_recv(channel, 1), _PATIENCE)
-                if not piece or len(reply) > _LONGEST_REPLY:
-                    raise NoConnection(f"the proxy of this machine does not lead to `{name}`")
-                reply += piece
-            status = reply[9:12]
-            if status != b"200":  # its other words may quote our login
-                said = f": status {status.decode()}" if status.isdigit() else ""
-                raise NoConnection(f"the proxy of this machine does not lead to `{name}`, port {port}{said}")
-        except BaseException as error:
-            channel.close()
-            if isinstance(error, (OSError, TimeoutError)):
-                raise NoConnection(f"the proxy of this machine does not answer: {error}") from None
-            raise
-        return channel
+        channel = await connect(list(dict.fromkeys(str(row[4][0]) for row in rows)), self.proxy.port)
+        return channel if plain and self.asks_by_url(name, port) else await _tunnel(channel, self.proxy, name, port)
 
 
-def interleaved(addresses: list[str]) -> list[str]:
-    """Alternate between the address families, beginning with the resolver's first."""
-    first = [address for address in addresses if (":" in address) == (":" in addresses[0])]
-    second = [address for address in addresses if address not in first]
-    mixed: list[str] = []
-    while first or second:
-        mixed += [*first[:1], *second[:1]]
-        first, second = first[1:], second[1:]
-    return mixed
+async def _tunnel(channel: socket.socket, proxy: HostProxy, name: str, port: int) -> socket.socket:
+    """Ask the host's proxy for a connection, and return it."""
+    loop = asyncio.get_running_loop()
+    login = b"Proxy-Authorization: %s\r\n" % proxy.authorization if proxy.login else b""
+    request = f"CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\n".encode() + login + b"\r\n"
+    reply = b""
+    try:
+        await loop.sock_sendall(channel, request)
+        while not reply.endswith(b"\r\n\r\n"):  # byte by byte: what follows is the connection's
+            piece = await asyncio.wait_for(loop.sock_recv(channel, 1), _PATIENCE)
+            if not piece or len(reply) > _LONGEST_REPLY:
+                raise NoConnection(f"the proxy of this machine does not lead to `{name}`")
+            reply += piece
+        status = reply[9:12]
+        if status != b"200":  # its other words may quote our login
+            said = f": status {status.decode()}" if status.isdigit() else ""
+            raise NoConnection(f"the proxy of this machine does not lead to `{name}`, port {port}{said}")
+    except BaseException as error:
+        channel.close()
+        if isinstance(error, OSError | TimeoutError):
+            raise NoConnection(f"the proxy of this machine does not answer: {error}") from None
+        raise
+    return channel
 
 
 async def connect(addresses: list[str], port: int) -> socket.socket:
     """Return the first connection that succeeds; a slow address does not delay the others."""
-    attempts: set[asyncio.Task[socket.socket]] = set()
-    made: list[socket.socket] = []
-    problem: BaseException | None = None
-    left = list(addresses)
-    end = time.monotonic() + _PATIENCE
+    attempts = [functools.partial(_attempt, address, port) for address in addresses]
     try:
-        while (left or attempts) and not made and time.monotonic() < end:
-            if left:
-                attempts.add(asyncio.ensure_future(_attempt(left.pop(0), port)))
-            wait = min(HEAD_START, end - time.monotonic()) if left else end - time.monotonic()
-            done, attempts = await asyncio.wait(attempts, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
-            made += [task.result() for task in done if task.exception() is None]
-            problem = next((task.exception() for task in done), problem)
-    finally:
-        for task in attempts:
-            task.add_done_callback(_discard)
-            task.cancel()
-    for other in made[1:]:
-        other.close()
-    if not made:
-        raise NoConnection(f"no connection to port {port}: {problem or 'no answer in time'}")
-    return made[0]
-
-
-def _discard(task: asyncio.Task[socket.socket]) -> None:
-    if not task.cancelled() and task.exception() is None:
-        task.result().close()
+        async with asyncio.timeout(_PATIENCE):
+            made: socket.socket | None
+            made, _, problems = await staggered_race(attempts, HEAD_START)
+    except TimeoutError:
+        raise NoConnection(f"no connection to port {port}: no answer in time") from None
+    if made is None:
+        raise NoConnection(f"no connection to port {port}: {problems[-1]}")
+    return made
 
 
 async def _attempt(address: str, port: int) -> socket.socket:

@@ -1,13 +1,15 @@
 """The proxy of tier `allow`: HTTP CONNECT and plain HTTP on one port, and connections redirected by the kernel.
 
 Each connection asks for a name. The name must be permitted, its addresses public, and the first thing sent must be
-meant for the same name; from then on the kernel carries the bytes. Refusals are immediate, in words for an agent.
-The netns holder opened the listeners inside the sandbox's network; connections are made from the host's.
+meant for the same name; from then on the kernel carries the bytes. Plain HTTP is forwarded, request by request.
+Refusals are immediate, in words for an agent. The netns holder opened the listeners inside the sandbox's network;
+connections are made from the host's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import re
@@ -18,12 +20,13 @@ from hmac import compare_digest
 
 from claudebox.base.addresses import read_port, split_place
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.records import Value
 from claudebox.broker.http import messages
-from claudebox.broker.http.messages import LAST_CHUNK, ChunkDecoder, MalformedHttp, framed
+from claudebox.broker.http.forward import LocalAnswer, Rules, forward
+from claudebox.broker.http.messages import MalformedHttp, header
+from claudebox.broker.http.stream import Pool, Stream, UpstreamFailure
 from claudebox.broker.proxy import sockets, tls
 from claudebox.broker.proxy.dial import Dialer, NoConnection, NothingBarred, RangeWatch
-from claudebox.broker.proxy.names import AccessList, Denied, EveryName, Names, answer_datagrams, unrecorded
+from claudebox.broker.proxy.names import AccessList, Denied, EveryName, Names, answer_datagrams, shown
 from claudebox.broker.proxy.sockets import Passage, Pump
 from claudebox.broker.reception import Room
 from claudebox.broker.wire import CONTROL, READY
@@ -33,15 +36,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from claudebox.broker.http.messages import Headers, Request
+    from claudebox.broker.http.forward import Exchange
+    from claudebox.broker.http.messages import Request
+    from claudebox.broker.log import Log
     from claudebox.broker.main import Context
-    from claudebox.broker.proxy.names import Record
+    from claudebox.broker.proxy.names import Admission
     from claudebox.broker.reception import Reception, Visitor
     from claudebox.network.records import ProxyConfig
 
-    Dial = Callable[[], Awaitable[socket.socket]]
-    # Takes over a connection of which nothing was read yet; closes both sides and logs its decisions itself.
-    Interceptor = Callable[[Visitor, str, int, Dial], Awaitable[None]]
+    # Takes over a connection of which nothing was read yet, and logs its decisions itself.
+    Interceptor = Callable[[Visitor, str, int], Awaitable[None]]
 
 
 # Requests to a proxy, and its answers. Pure.
@@ -50,30 +54,6 @@ LONGEST = 64 << 10
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _BLANK = b"\t\n\x0b\x0c\r \x1c\x1d\x1e\x1f\x85\xa0"  # what some server takes for space
 _WORD = re.compile(b"[^%s]*" % _BLANK)
-_FRAMING = (b"content-length", b"transfer-encoding")
-_OWN = (*_FRAMING, b"host", b"http2-settings")
-
-
-class ProxyRequest(Value):
-    """The head of a request that was peeked at."""
-
-    request: Request
-    size: int  # in bytes, with the empty line
-
-    @property
-    def target(self) -> str:
-        return self.request.target.decode()
-
-    @property
-    def is_chunked(self) -> bool:
-        return messages.request_framing(self.request)[0] == "chunked"
-
-    @property
-    def host(self) -> str:
-        hosts = [value for name, value in self.request.headers if name == b"host"]
-        if len(hosts) != 1:
-            raise MalformedHttp("exactly one `Host` is required")
-        return hosts[0].decode("latin-1")
 
 
 def missing(data: bytes) -> int:
@@ -98,13 +78,6 @@ def _may_be_request(data: bytes) -> bool:
     return b"\0" not in start and word is not None and _TOKEN.issuperset(word[0])
 
 
-def parse_head(data: bytes) -> ProxyRequest:
-    size = messages.cut(data, LONGEST)
-    request = messages.parse_request(data[:size], any_host=True)
-    messages.request_framing(request)
-    return ProxyRequest(request, size)
-
-
 def authority(text: str, default: int) -> tuple[str, int]:
     """Return host and port of `HOST[:PORT]`."""
     host, port = split_place(text)
@@ -124,16 +97,6 @@ def split_url(target: str) -> tuple[str, str]:
     if "@" in where:
         raise MalformedHttp("its URL has a user name in it")
     return where, path if path.startswith("/") else f"/{path}"
-
-
-def single(head: ProxyRequest, target: str, host: str) -> bytes:
-    """Return the head for exactly this host, on a connection that serves this one request."""
-    request = head.request
-    framing = tuple(pair for pair in request.headers if pair[0] in _FRAMING)
-    own = (*_OWN, b"expect") if head.is_chunked else _OWN
-    kept = tuple(pair for pair in messages.end_to_end(request.headers) if pair[0] not in own)
-    headers: Headers = ((b"host", host.encode()), (b"connection", b"close"), *kept, *framing)
-    return messages.render_request(request.replace(target=target.encode(), headers=headers))
 
 
 def response(status: int, reason: str, text: str, *more: str) -> bytes:
@@ -165,12 +128,13 @@ class Gateway:
     """Serves the proxy's listeners of one sandbox."""
 
     def __init__(
-        self, access_list: AccessList, dialer: Dialer, pump: Pump, *, record: Record = unrecorded,
+        self, access: AccessList, dialer: Dialer, pump: Pump, log: Log, *,
         intercept: Callable[[str, int], Interceptor | None] = lambda *_: None, password: str = "",
     ) -> None:  # fmt: skip
-        self._access, self._dialer, self._pump = access_list, dialer, pump
+        self.access, self.dialer, self.log = access, dialer, log
+        self._pump, self._intercept = pump, intercept
+        self._record = functools.partial(log.record, service="proxy")
         self._login = b"Basic " + b64encode(f"{_USER}:{password}".encode()) if password else b""
-        self._record, self._intercept = record, intercept
         self._room = Room(_MOST, _DESCRIPTORS)
 
     def serve(self, reception: Reception, listener: socket.socket, *, redirected: bool = False) -> None:
@@ -182,7 +146,8 @@ class Gateway:
             caller.channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await (self._redirected(caller) if redirected else self._proxied(caller))
         except (OSError, EOFError, TimeoutError, ValueError):
-            sockets.reset(caller.channel)
+            if not caller.stays:
+                sockets.reset(caller.channel)
 
     async def _proxied(self, caller: Visitor) -> None:
         try:
@@ -190,176 +155,167 @@ class Gateway:
                 first = await sockets.peek(caller.channel, lambda _: 0)
                 if first[0] == tls.HANDSHAKE:  # TLS to the proxy itself
                     return await sockets.part(caller.channel, tls.REFUSAL)
-                head = parse_head(await sockets.peek(caller.channel, missing))
-        except MalformedHttp as error:
-            return await self._refuse_http(caller, error)
-        caller.heard()
-        if not self._is_logged_in(head):
-            return await sockets.part(caller.channel, _LOGIN_REQUIRED)
-        return await (self._connect(caller, head) if head.request.method == b"CONNECT" else self._forward(caller, head))
+                head = await sockets.peek(caller.channel, missing)
+            size = messages.cut(head, LONGEST)
+            request = messages.parse_request(head[:size], any_host=True)
+            caller.heard()
+            if not self._is_logged_in(request):
+                return await sockets.part(caller.channel, _LOGIN_REQUIRED)
+            if request.method != b"CONNECT":
+                return await self._forward(caller)
+            return await self._open(caller, *authority(request.target.decode(), 0), size)
+        except (Denied, NoConnection, MalformedHttp) as error:
+            return await self._refuse(caller, error)
 
-    def _is_logged_in(self, head: ProxyRequest) -> bool:
+    def _is_logged_in(self, request: Request) -> bool:
         """Return whether a caller knows the password, where other users of the machine could connect too."""
-        said = [value for name, value in head.request.headers if name == b"proxy-authorization"]
+        said = [value for name, value in request.headers if name == b"proxy-authorization"]
         return not self._login or (len(said) == 1 and compare_digest(said[0], self._login))
-
-    async def _connect(self, caller: Visitor, head: ProxyRequest) -> None:
-        try:
-            passage = await self._reach(*authority(head.target, 0))
-        except (Denied, NoConnection, MalformedHttp) as error:
-            return await self._refuse_http(caller, error)
-        return await self._open(caller, passage, head.size, b"HTTP/1.1 200 Connection established\r\n\r\n")
-
-    async def _forward(self, caller: Visitor, head: ProxyRequest) -> None:
-        """Pass on one request with a whole URL."""
-        try:
-            where, path = split_url(head.target)
-            passage = Passage(self._record, self._access.admit(*authority(where, 80)))
-            await self._ask(caller, head, passage, path)
-        except (Denied, NoConnection, MalformedHttp) as error:
-            await self._refuse_http(caller, error)
-
-    async def _ask(self, caller: Visitor, head: ProxyRequest, passage: Passage, path: str) -> None:
-        """Send one request to its server, and pass on its body and the response."""
-        name, port = passage.name, passage.port
-        host = name if port == 80 else f"{name}:{port}"
-        request = single(head, path, host)
-        if passage.far is None and self._dialer.asks_by_url(name, port):
-            if not path.startswith("/"):  # anything else after a host could make it another host
-                raise MalformedHttp("the proxy of this machine is asked for paths only")
-            request = single(head, f"http://{host}{path}", host)
-            await passage.dial(self._dialer.approach(name, port))
-        elif passage.far is None:
-            await passage.dial(self._dialer.dial(name, port))
-        assert passage.far is not None  # noqa: S101 - for the type checker
-        passage.begin()
-        try:
-            await passage.say(request)
-            await sockets.take(caller.channel, head.size)
-            if head.is_chunked:
-                if messages.header(head.request, b"expect") is not None:
-                    await sockets.say(caller.channel, b"HTTP/1.1 100 Continue\r\n\r\n")
-                await _pass_chunks(caller.channel, passage)
-        except BaseException:
-            passage.end()
-            raise
-        # Nothing passes after the body: a proxy would take it for another request.
-        self._pump.lead(caller, passage, messages.request_framing(head.request)[1])
 
     async def _redirected(self, caller: Visitor) -> None:
         """Serve a connection to an address that we gave out for a name."""
         address, port = original_destination(caller.channel)
         try:
-            passage = await self._reach(address, port)
+            await self._open(caller, address, port)
         except (Denied, NoConnection) as error:
             if port == 80:
-                return await self._refuse_http(caller, error)
+                return await self._refuse(caller, error)
             if port == 443 and isinstance(error, Denied):
                 return await sockets.part(caller.channel, tls.REFUSAL)
             return sockets.reset(caller.channel)
-        return await self._open(caller, passage)
 
-    async def _reach(self, host: str, port: int) -> Passage:
-        """Return a connection; not yet made if the host's proxy will be asked by URL."""
-        passage = Passage(self._record, self._access.admit(host, port))
-        if port != 80 or not self._dialer.asks_by_url(passage.name, port):
-            await passage.dial(self._dialer.dial(passage.name, port))
-        return passage
-
-    async def _open(self, caller: Visitor, passage: Passage, taken: int = 0, word: bytes = b"") -> None:
-        """Inspect the first message, and carry the connection if that is meant for the permitted server."""
-        far = passage.far
+    async def _open(self, caller: Visitor, host: str, port: int, head: int = 0) -> None:
+        """Connect a caller, whose request for that has a head of this size, to a permitted server."""
         try:
-            await sockets.take(caller.channel, taken)
-            await sockets.say(caller.channel, word)
-            if far is None:
-                return await self._open_http(caller, passage)
-            if not self._access.looks and self._intercept(passage.name, passage.port) is None:
-                return self._pump.lead(caller, passage)
-            caller.expect()
-            speaker = await sockets.first_to_speak(caller.channel, far)
-            if speaker is far and passage.port in WEB and not sockets.has_ended(far):
-                speaker = await sockets.first_to_speak(caller.channel)  # on the web, clients speak first
-            if speaker is caller.channel:
-                async with asyncio.timeout(GREETING):
-                    start = await sockets.peek_all(caller.channel, line_missing)
-                if tls.is_tls(start):
-                    return await self._open_tls(caller, passage, far)
-                if passage.port == 80 or is_request(start):
-                    return await self._open_http(caller, passage)
-                if passage.port == 443 and not start.startswith(_SSH):
-                    return await self._refuse_tls(caller, passage, "not-tls")
+            admitted = self.access.admit(host, port)
+        except Denied as refusal:
+            self._record(host=shown(host), port=port, verdict="denied", rule=refusal.rule)
+            raise
+        handler = self._intercept(admitted.name, port)
+        plain = port == 80 and self.access.looks
+        passage = Passage(self._record, admitted)
+        if handler is None and not plain:
+            await passage.dial(self.dialer.dial(admitted.name, port))
+        try:
+            await sockets.take(caller.channel, head)
+            await sockets.say(caller.channel, b"HTTP/1.1 200 Connection established\r\n\r\n" if head else b"")
+            if handler is not None:
+                await handler(caller, admitted.name, port)
+            elif plain:
+                await self._forward(caller, admitted)
+            elif self.access.looks:
+                await self._look(caller, passage)
+            else:
+                self._pump.lead(caller, passage)
         except BaseException:
             passage.end()
             raise
+
+    async def _look(self, caller: Visitor, passage: Passage) -> None:
+        """Inspect the first message, and carry the connection if that is meant for the permitted server."""
+        far = passage.far
+        assert far is not None  # noqa: S101 - for the type checker
+        caller.expect()
+        speaker = await sockets.first_to_speak(caller.channel, far)
+        if speaker is far and passage.port in WEB and not sockets.has_ended(far):
+            speaker = await sockets.first_to_speak(caller.channel)  # on the web, clients speak first
+        if speaker is caller.channel:
+            async with asyncio.timeout(GREETING):
+                start = await sockets.peek_all(caller.channel, line_missing)
+                is_tls = tls.is_tls(start)
+                meant = not is_tls or await tls.names_server(caller.channel, passage.name)
+            caller.heard()
+            if is_request(start):
+                passage.drop()
+                return await self._forward(caller, passage.admitted)
+            if is_tls and meant:
+                passage.begin()
+                meant = await tls.pass_hello(caller.channel, far, passage)
+            if not meant or (passage.port == 443 and not is_tls and not start.startswith(_SSH)):
+                passage.refuse("other-server-name" if is_tls else "not-tls")
+                return await sockets.part(caller.channel, tls.REFUSAL)
         return self._pump.lead(caller, passage)
 
-    async def _open_tls(self, caller: Visitor, passage: Passage, far: socket.socket) -> None:
-        async with asyncio.timeout(GREETING):
-            meant = await tls.names_server(caller.channel, passage.name)
-        caller.heard()
-        if not meant:
-            return await self._refuse_tls(caller, passage)
-        handler = self._intercept(passage.name, passage.port)
-        if handler is None:
-            passage.begin()
-            if await tls.pass_hello(caller.channel, far, passage):
-                return self._pump.lead(caller, passage)
-            return await self._refuse_tls(caller, passage)
+    async def _forward(self, caller: Visitor, admitted: Admission | None = None) -> None:
+        """Forward plain HTTP, to the one server that was asked for or to those of URLs."""
+        rules = _PlainHttp(self, admitted)
+        with contextlib.closing(await Stream.attend(caller)) as stream:
+            try:
+                await forward(stream, rules.pool, rules)
+            finally:
+                rules.pool.close()
 
-        async def dialled() -> socket.socket:
-            return far
-
-        passage.ended = True  # the handler logs what it does
-        try:
-            await handler(caller, passage.name, passage.port, dialled)
-        finally:
-            far.close()
-        return None
-
-    async def _refuse_tls(self, caller: Visitor, passage: Passage, rule: str = "other-server-name") -> None:
-        passage.refuse(rule)
-        await sockets.part(caller.channel, tls.REFUSAL)
-
-    async def _open_http(self, caller: Visitor, passage: Passage) -> None:
-        """Pass on one request of plain HTTP if its `Host` is the permitted server."""
-        try:
-            async with asyncio.timeout(GREETING):
-                head = parse_head(await sockets.peek(caller.channel, missing))
-            caller.heard()
-            host, port = authority(head.host, passage.port)
-            own = (canonical(host), port) == (passage.name, passage.port)
-            if not own or not (head.target.startswith("/") or head.target == "*"):
-                raise self._access.denial(host, port, "other-host", f"this connection is for `{passage.name}`")
-            await self._ask(caller, head, passage, head.target)
-        except (Denied, NoConnection, MalformedHttp) as error:
-            passage.drop()
-            await self._refuse_http(caller, error)
-
-    async def _refuse_http(self, caller: Visitor, error: Exception) -> None:
+    async def _refuse(self, caller: Visitor, error: Exception) -> None:
         if isinstance(error, Denied):
             answer = response(403, f"Not permitted by claudebox ({error.rule})", f"claudebox: {error.text}")
         elif isinstance(error, MalformedHttp):
             answer = response(400, "Bad Request", f"claudebox does not take it: {error}")
         else:
-            answer = response(502, "Bad Gateway", f"claudebox: {error}. The name is permitted; it may be down.")
+            answer = response(502, "Bad Gateway", f"claudebox: {error}{_DOWN}")
         caller.heard()
         await sockets.part(caller.channel, answer)
 
 
-async def _pass_chunks(caller: socket.socket, passage: Passage) -> None:
-    """Pass on a chunked body until it ends or the server answers."""
-    assert passage.far is not None  # noqa: S101 - for the type checker
-    chunks = ChunkDecoder(strict=True)
-    while not chunks.ended and await sockets.first_to_speak(caller, passage.far) is caller:
-        piece = await asyncio.get_running_loop().sock_recv(caller, sockets.LOOK)
-        if not piece:
-            raise EOFError
-        content, _ = chunks.feed(piece)
-        if content:
-            await passage.say(framed(content, "chunked"))
-    if chunks.ended:
-        await passage.say(LAST_CHUNK)
+_DOWN = ". The name is permitted; it may be down."
+
+
+class _PlainHttp(Rules):
+    """Requests to permitted servers; each is asked for paths only, and gets its own name as `Host`."""
+
+    def __init__(self, gateway: Gateway, admitted: Admission | None) -> None:
+        super().__init__(gateway.log, "proxy", "", 0)
+        self.pool = Pool(self._connect)
+        self._gateway, self._only = gateway, admitted
+        self._connected: tuple[str, int] = ("", 0)
+
+    async def request(self, request: Request, exchange: Exchange) -> Request | LocalAnswer:
+        access, dialer = self._gateway.access, self._gateway.dialer
+        self._host = ""
+        try:
+            host, port, path = self._locate(request)
+            self._host, self._port = shown(host), port
+            admitted = self._only or access.admit(host, port)
+            if self._only is not None and (canonical(host), port) != (admitted.name, admitted.port):
+                raise access.denial(host, port, "other-host", f"this connection is for `{admitted.name}`")
+            self._host, exchange.rule = admitted.name, admitted.rule
+            by_url = dialer.asks_by_url(admitted.name, port)
+            if not path.startswith("/") and (by_url or path != "*"):  # it could make another host of a URL
+                raise MalformedHttp("only paths are asked for here")
+            await dialer.check(admitted.name, port)
+        except MalformedHttp as error:
+            self._host = ""
+            return LocalAnswer(400, "malformed", f"claudebox does not take it: {error}")
+        except Denied as refusal:
+            return LocalAnswer(403, refusal.rule, f"claudebox: {refusal.text}")
+        except NoConnection as error:
+            raise UpstreamFailure(f"{error}{_DOWN}") from None
+        if self._connected != (admitted.name, port):
+            self.pool.close()
+            self._connected = admitted.name, port
+        name = admitted.name if port == 80 else f"{admitted.name}:{port}"
+        target = f"http://{name}{path}" if by_url else path
+        rest = (pair for pair in request.headers if pair[0] not in (b"host", b"http2-settings"))
+        return request.replace(target=target.encode(), headers=((b"host", name.encode()), *rest))
+
+    def _locate(self, request: Request) -> tuple[str, int, str]:
+        """Return host, port and path of a request."""
+        target = request.target.decode()
+        if self._only is None:
+            where, path = split_url(target)
+            return *authority(where, 80), path
+        return *authority((header(request, b"host") or b"").decode("latin-1"), self._only.port), target
+
+    async def _connect(self) -> Stream:
+        try:
+            channel = await self._gateway.dialer.dial(*self._connected, plain=True)
+        except (Denied, NoConnection) as error:
+            raise UpstreamFailure(f"{error}{_DOWN}") from None
+        _, stream = await asyncio.get_running_loop().create_connection(Stream, sock=channel)
+        return stream
+
+    def passed(self, exchange: Exchange) -> None:
+        if self._host:  # it asked for one
+            super().passed(exchange)
 
 
 def original_destination(caller: socket.socket) -> tuple[str, int]:
@@ -401,17 +357,17 @@ class _Control:
 async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001
     """Serve each listener as soon as it arrives."""
     loop = asyncio.get_running_loop()
-    reception, record = context.reception, context.record
+    reception = context.reception
     watch, pump = RangeWatch(config.ranges), Pump()
     watch.start()
     permission = Permission(parse_domain(row.name, row.origin) for row in config.domains)
     listed = [row.name for row in config.domains]
     dialer = Dialer(NothingBarred() if config.reach == "everything" else watch.ranges, config.proxy)
-    names = Names(permission, record)
-    access = AccessList(permission, record, listed=listed, meaning=names.meaning)
+    names = Names(permission, functools.partial(context.log.record, service="proxy"))
+    access = AccessList(permission, listed, names.meaning)
     if config.reach != "listed":
-        access = EveryName(record, addresses=config.reach == "everything")
-    gateway = Gateway(access, dialer, pump, record=record, intercept=context.intercept, password=config.password)
+        access = EveryName(addresses=config.reach == "everything")
+    gateway = Gateway(access, dialer, pump, context.log, intercept=context.intercept, password=config.password)
     control = _Control(context, permission, listed)
 
     def answer(channel: socket.socket) -> None:

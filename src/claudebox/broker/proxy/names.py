@@ -20,6 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from claudebox.broker.log import Verdict
+
 
 # Of the addresses that stand for names; the two in front of the first are for a trial of the redirection.
 _FIRST, _POOL = 0xC6120002, (1 << 17) - 4  # 198.18.0.2
@@ -39,11 +41,7 @@ class Denied(Exception):  # noqa: N818 - an answer, not an error
 class Record(Protocol):
     """Logs a decision: `allowed`, `denied`, or `failed` for a permitted name that did not answer."""
 
-    def __call__(self, *, host: str, port: int, verdict: str, rule: str, up: int = 0, down: int = 0) -> None: ...
-
-
-def unrecorded(**_decision: object) -> None:
-    """Log nothing."""
+    def __call__(self, *, host: str, port: int, verdict: Verdict, rule: str, up: int = 0, down: int = 0) -> None: ...
 
 
 class Admission(Value):
@@ -60,11 +58,10 @@ class AccessList:
     looks = True  # the first message must be meant for the name
 
     def __init__(
-        self, permission: Permission, record: Record = unrecorded, *, listed: Sequence[str] = (),
-        meaning: Callable[[str], str] = lambda _: "",
-    ) -> None:  # fmt: skip
-        self._permission, self._record, self._listed = permission, record, listed
-        self._meaning = meaning  # the name for one of the addresses that we gave out
+        self, permission: Permission, listed: Sequence[str] = (), meaning: Callable[[str], str] = lambda _: ""
+    ) -> None:
+        """`meaning` returns the name for one of the addresses that we gave out."""
+        self._permission, self._listed, self._meaning = permission, listed, meaning
 
     def admit(self, host: str, port: int) -> Admission:
         """Return the permission for a host as a caller wrote it, or raise Denied."""
@@ -82,8 +79,7 @@ class AccessList:
         return Admission(name, port, str(rule))
 
     def denial(self, host: str, port: int, rule: str, why: str) -> Denied:
-        """Log a refusal, and return it in words for an agent."""
-        self._record(host=shown(host), port=port, verdict="denied", rule=rule)
+        """Return a refusal in words for an agent."""
         listed = list_some(self._listed, _LISTED) or "none"
         where = f"{shown(host)}:{port}" if rule == "port" or port not in (80, 443) else shown(host)
         ask = f" with `claudebox --allow-domain {where}`" if rule in ("port", "not-listed") else ""
@@ -99,8 +95,8 @@ class EveryName(AccessList):
 
     looks = False
 
-    def __init__(self, record: Record, *, addresses: bool) -> None:
-        super().__init__(Permission(()), record)
+    def __init__(self, *, addresses: bool) -> None:
+        super().__init__(Permission(()))
         self._addresses = addresses
 
     def admit(self, host: str, port: int) -> Admission:
@@ -108,7 +104,6 @@ class EveryName(AccessList):
         if self._addresses and (name or set(host) <= _ADDRESS):
             return Admission(name or host.strip("[]"), port, "proxy")
         if "." not in name:
-            self._record(host=shown(host), port=port, verdict="denied", rule="no-name")
             raise Denied("no-name", f"the proxy takes full names only; connect to `{shown(host)}` directly")
         return Admission(name, port, "proxy")
 

@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from claudebox.broker.log import Verdict
     from claudebox.broker.proxy.names import Admission, Record
     from claudebox.broker.reception import Visitor
 
@@ -132,8 +133,8 @@ class Passage:
     """A permitted connection to one server, and its lines in the log: one when bytes can pass, one at the end."""
 
     def __init__(self, record: Record, admitted: Admission) -> None:
-        self._record = record
-        self.name, self.port, self._rule = admitted.name, admitted.port, admitted.rule
+        self._record, self.admitted = record, admitted
+        self.name, self.port = admitted.name, admitted.port
         self.far: socket.socket | None = None
         self.up = self.down = 0  # bytes before the pump carries it
         self.begun = self.ended = False
@@ -146,20 +147,14 @@ class Passage:
             self._write("denied", refusal.rule)
             raise
         except (NoConnection, OSError) as error:
-            self._write("failed", self._rule)
+            self._write("failed", self.admitted.rule)
             raise error if isinstance(error, NoConnection) else NoConnection(str(error)) from None
-
-    async def say(self, data: bytes) -> None:
-        """Send to the server."""
-        assert self.far is not None  # noqa: S101 - for the type checker
-        await say(self.far, data)
-        self.up += len(data)
 
     def begin(self) -> None:
         """Log that bytes can pass."""
         if not self.begun:
             self.begun = True
-            self._write("opened", self._rule)
+            self._write("opened", self.admitted.rule)
 
     def end(self, up: int = 0, down: int = 0) -> None:
         """Close it, and log how much passed."""
@@ -168,9 +163,7 @@ class Passage:
         self.far.close()
         self.begin()
         self.ended = True
-        self._record(
-            host=self.name, port=self.port, verdict="allowed", rule=self._rule, up=self.up + up, down=self.down + down
-        )
+        self._write("allowed", self.admitted.rule, self.up + up, self.down + down)
 
     def drop(self) -> None:
         """Close it; log nothing if nothing passed."""
@@ -185,13 +178,13 @@ class Passage:
         self.drop()
         self._write("denied", rule)
 
-    def _write(self, verdict: str, rule: str) -> None:
-        self._record(host=self.name, port=self.port, verdict=verdict, rule=rule)
+    def _write(self, verdict: Verdict, rule: str, up: int = 0, down: int = 0) -> None:
+        self._record(host=self.name, port=self.port, verdict=verdict, rule=rule, up=up, down=down)
 
 
 class _Carried(Tunnel):
-    def __init__(self, near: socket.socket, far: socket.socket, done: Done, limit: int | None) -> None:
-        super().__init__(near, far, limit)
+    def __init__(self, near: socket.socket, far: socket.socket, done: Done) -> None:
+        super().__init__(near, far)
         self.done = done
         for end in self.ends:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -210,8 +203,8 @@ class Pump:
         self._thread = threading.Thread(target=self._run, name="tunnels", daemon=True)
         self._thread.start()
 
-    def lead(self, caller: Visitor, passage: Passage, limit: int | None = None) -> None:
-        """Carry a caller's connection until it ends; of what the caller sends, at most `limit` bytes pass."""
+    def lead(self, caller: Visitor, passage: Passage) -> None:
+        """Carry a caller's connection until it ends."""
         assert passage.far is not None  # noqa: S101 - for the type checker
 
         def done(up: int, down: int) -> None:
@@ -222,7 +215,7 @@ class Pump:
         caller.heard()
         caller.stays = True
         try:
-            self._new.append(_Carried(caller.channel, passage.far, done, limit))
+            self._new.append(_Carried(caller.channel, passage.far, done))
         except OSError:  # no descriptors left, or the caller has disconnected
             caller.channel.close()
             passage.far.close()

@@ -8,6 +8,7 @@ that. Anything else that a client sends in the clear before its ClientHello is r
 from __future__ import annotations
 
 import asyncio
+import re
 
 from claudebox.broker.proxy import sockets
 from claudebox.settings.domains import canonical
@@ -24,7 +25,8 @@ LONGEST = 64 << 10
 REFUSAL = bytes((ALERT, 3, 3, 0, 2, 2, 49))  # fatal, access_denied: clients show it to the user
 _CLIENT_HELLO, _SERVER_HELLO, _SERVER_NAME, _HOST_NAME = 1, 2, 0, 0
 RECORD_HEAD, _MESSAGE_HEAD = 5, 4
-_WARNING, _ALERTS = 1, 16
+_ALERT_SIZE = 7
+_WARNINGS = re.compile(rb"(?:\x15\x03.\x00\x02\x01.){0,16}", re.DOTALL)  # which a server may send before its hello
 # The `random` of a HelloRetryRequest (RFC 8446, 4.1.3).
 _RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 _RANDOM = _MESSAGE_HEAD + 2
@@ -79,43 +81,21 @@ def _joined(data: bytes, kind: int = _CLIENT_HELLO) -> tuple[bytes, int]:
     return message, at
 
 
-def retry_missing(data: bytes) -> int:
-    """Return how much of a server's answer to wait for before `asks_again` can tell, 0 if this is enough."""
-    at = _after_warnings(data)
-    if at >= 0 and data[at : at + 1] == bytes((ALERT,)):  # incomplete
-        return at + RECORD_HEAD + 2
-    if at < 0 or (len(data) > at and data[at] != HANDSHAKE):
-        return 0
+def look_for_retry(data: bytes) -> tuple[int, int]:
+    """Return how much of a server's answer to wait for, and the size of a HelloRetryRequest; 0 if it is none."""
+    warnings = _WARNINGS.match(data)
+    at = warnings.end() if warnings is not None else 0
+    if data[at : at + 1] == bytes((ALERT,)) and len(data) < at + _ALERT_SIZE:
+        return at + _ALERT_SIZE, 0
+    if data[at : at + 1] not in (b"", bytes((HANDSHAKE,))):
+        return 0, 0
     try:
         message, end = _joined(data[at:], _SERVER_HELLO)
+        if not _is_complete(message):
+            return _record_end(data, at + end), 0
     except MalformedHello:
-        return 0
-    return 0 if _is_complete(message) else _record_end(data, at + end)
-
-
-def asks_again(data: bytes) -> int:
-    """Return the size of a HelloRetryRequest with everything before it, 0 if the server sent none."""
-    at = _after_warnings(data)
-    if at < 0:
-        return 0
-    try:
-        message, end = _joined(data[at:], _SERVER_HELLO)
-    except MalformedHello:
-        return 0
-    return at + end if message[_RANDOM : _RANDOM + len(_RETRY)] == _RETRY else 0
-
-
-def _after_warnings(data: bytes) -> int:
-    """Return where the warnings at the start end; -1 if there are too many or one is a fatal alert."""
-    at = 0
-    for _ in range(_ALERTS):
-        record = data[at : at + RECORD_HEAD + 2]
-        if record[:1] != bytes((ALERT,)) or len(record) < RECORD_HEAD + 2:
-            return at
-        if record[3:6] != bytes((0, 2, _WARNING)):
-            return -1
-        at += RECORD_HEAD + 2
-    return -1
+        return 0, 0
+    return 0, at + end if message[_RANDOM : _RANDOM + len(_RETRY)] == _RETRY else 0
 
 
 def server_name(data: bytes) -> str:
@@ -193,10 +173,10 @@ async def pass_hello(caller: socket.socket, far: socket.socket, passage: Passage
     await _pass_client_hello(caller, far, passage)
     async with asyncio.timeout(_PATIENCE):
         try:
-            answer = await sockets.peek(far, retry_missing)
+            answer = await sockets.peek(far, lambda data: look_for_retry(data)[0])
         except EOFError:  # closed by the server; the pump passes that on
             return True
-        again = asks_again(answer)
+        _, again = look_for_retry(answer)
         if not again:
             return True
         await _pass(far, caller, again, passage)
