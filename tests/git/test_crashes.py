@@ -59,7 +59,7 @@ def die(self, *words, data=b""):
     if hit and WHEN == "before":
         os.kill(os.getpid(), signal.SIGKILL)
     if hit and WHEN == "while":
-        self.begin(*words, data=data)
+        self._start(words, data)
         os.kill(os.getpid(), signal.SIGKILL)
     status = run(self, *words, data=data)
     if hit:
@@ -274,9 +274,8 @@ from claudebox.git.sides import host_side
 from claudebox.git.state import Private
 with Private(path) as private:
     side = host_side(Tools("/usr/bin/bwrap"), path, private.state().layout, Limits(), "s1", private.lock)
-    side.box.begin("true")
-    side.box.wait()
-    side.box.begin("sleep", "600")
+    side.box.run("true")
+    side.box._start(("sleep", "600"))
 lock = os.open(f"{path}/lock", os.O_RDONLY)
 def is_free():
     try:

@@ -355,31 +355,6 @@ def test_pipes_in_the_git_directory_hold_nothing_up(pair):
     assert pair.bring_back(final=True).removed == []
 
 
-@pytest.mark.process
-def test_a_git_that_only_waits_is_ended_and_one_that_works_is_not(tmp_path, monkeypatch):
-    # proves GIT-03
-    monkeypatch.setattr(sandbox, "_STALL", 2.0)
-    tools = sandbox.Tools("/usr/bin/bwrap")
-    with sandbox.GitSandbox(tools, (), {}, str(tmp_path), sandbox.Limits()) as box:
-        assert box.run("timeout", "5", "sh", "-c", "while :; do :; done") == 124  # the positive control
-    begun = time.monotonic()
-    expected = pytest.raises(sandbox.GitError, match="did nothing for 2 seconds")
-    with expected, sandbox.GitSandbox(tools, (), {}, str(tmp_path), sandbox.Limits()) as box:
-        box.script("mkfifo /tmp/pipe; cat /tmp/pipe")
-    assert time.monotonic() < begun + 30
-
-
-def test_a_question_between_the_beginning_and_the_end_of_another_gets_its_own_answer(tmp_path):
-    # proves GIT-03
-    with sandbox.GitSandbox(sandbox.Tools("/usr/bin/bwrap"), (), {}, str(tmp_path), sandbox.Limits()) as box:
-        for pause in ("", "sleep 0.3;"):
-            box.begin("sh", "-c", f"{pause} echo first; false")
-            assert box.ask("version") == box.git("version")
-            assert (box.wait(), box.output()) == (1, b"first\n")
-            assert box.run("echo", "last") == 0
-            assert box.output() == b"last\n"
-
-
 def test_honest_old_history_comes_back(pair):
     """Commits with faults that old tools made, which an agent may fetch from anywhere."""
     # proves GIT-03

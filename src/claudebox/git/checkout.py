@@ -136,7 +136,6 @@ class Checkout:
 
     def read(self) -> None:
         """Write the indexes of both sides, and the common one, as trees."""
-        self._agent.box.begin("sh", "-c", _AGENT_TREE)
         status = self._host.box.script(_TREES)
         rows = self._host.box.output().decode().split("\n")
         self._base_tree, self._host_tree = (
@@ -144,7 +143,8 @@ class Checkout:
         )
         if not self._host_tree and rows[2:3] == ["1"]:  # a conflict that the agent was handed, and may have resolved
             self._base_tree = self._host_tree = _CONFLICTED
-        tree = "" if self._agent.box.wait() else self._agent.box.output().decode("ascii", "replace").strip()
+        failed = self._agent.box.script(_AGENT_TREE)
+        tree = "" if failed else self._agent.box.output().decode("ascii", "replace").strip()
         commit = self._agent.head()[1]
         if not self._agent.is_id(tree) and commit:  # what is staged stays inside
             self._problem = "the index inside holds a conflict, or cannot be read (`git reset` there makes it anew)"

@@ -292,8 +292,6 @@ class _Import:
                 self._agent, self._host = agent, host
                 # A later change could get the same timestamp as `seen`: what is read after this pause contains it.
                 time.sleep(max(0.0, looked + _MOMENT - time.monotonic()))
-                agent.begin_refs()
-                host.begin_refs()
                 agent.read_refs()
                 host.read_refs()
                 self._checkout = Checkout(private, layout, agent, host, self._writer, outward=self._outward)
@@ -552,14 +550,12 @@ def read_base(path: str, tools: Tools) -> None:
             if layout.only:  # the user's stash and reflogs, and other agents, stay outside
                 hidden = find_hidden(layout.work_tree, layout.git_dir)
                 with agent_side_writable(tools, path, layout, Limits()) as own:
-                    own.begin_refs()
                     own.read_refs()
                     rows = "".join(f"delete {name}\0\0" for name in ("refs/stash", *filter(hidden, own.refs)))
                     own.box.git("update-ref", "--stdin", "-z", data=rows.encode("utf-8", "surrogateescape"))
                     own.box.git("reflog", "expire", "--expire=now", "--all")
                     own.box.git("pack-refs", "--all")
             with agent_side(tools, path, layout, Limits()) as own:
-                own.begin_refs()
                 own.read_refs()
                 private.update(base=git_state.render_refs(own.refs))
                 private.write_head(own.head()[0])

@@ -142,7 +142,6 @@ def preview(path: str, tools: Tools) -> list[str]:
             host_side(tools, path, layout, limits, "preview") as host,
         ):
             for side in (agent, host):
-                side.begin_refs()
                 side.read_refs()
             names = remote_names(layout.common, host.refs)
             merged = merge_refs(

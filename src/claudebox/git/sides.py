@@ -86,13 +86,9 @@ class Side:
         except OSError:
             return
 
-    def begin_refs(self) -> None:
-        """Start reading the refs; `read_refs` completes it."""
-        self.box.begin(*_REFS)
-
     def read_refs(self) -> None:
         """Read branches, tags and remote-tracking branches, without symbolic refs."""
-        if self.box.wait():
+        if self.box.run(*_REFS):
             raise GitError(self.box.message() or "git for-each-ref failed")
         self.refs, self.carriers = {}, []
         for row in self.box.output().decode("utf-8", "surrogateescape").split("\n"):
@@ -444,7 +440,7 @@ def _receive(agent: Side, host: Side, request: list[Move]) -> tuple[str, dict[st
     write_all(entry, b"0000")
     if any(move.new for move in request):
         _copy(agent.box.output_file, entry)
-    host.box.go_on("git", "receive-pack", "--stateless-rpc", host.repository)
+    host.box.run("git", "receive-pack", "--stateless-rpc", host.repository, data=None)
     answers: dict[str, str] = {}
     failure = "git receive-pack gave no answer"
     for row in _packets(host.box.output()):

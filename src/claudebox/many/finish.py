@@ -241,7 +241,6 @@ def look(copy: Copy, own: PrivateGit, tools: Tools, instance: Instance) -> Work:
     box = worktrees.open_plain(own, tools, copy, mounts, {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": copy.path})
     work = Work("", [], {}, {}, [], [], [], [], [], [])
     with Side(box, layout, layout.git_dir) as side:
-        side.begin_refs()
         side.read_refs()
         work.tip = side.refs.get(copy.ref, "")
         session = f"-{os.path.basename(layout.git_dir)}/"
@@ -299,7 +298,6 @@ def _find_kept(path: str, tools: Tools) -> Iterator[str]:
 
 def _read_tips(agent: Side, own: str, before: dict[str, str]) -> dict[str, str]:
     """Return what the agent's refs, stashes and heads lead to, by name; refs as they were `before` are left out."""
-    agent.begin_refs()
     agent.read_refs()
     rows = agent.box.git("for-each-ref", "--format=%(objectname) %(refname)").decode("utf-8", "surrogateescape")
     refs = {name: value for value, _, name in (row.partition(" ") for row in rows.split("\n") if row)}

@@ -591,7 +591,6 @@ def find_submodule_work(
     """Yield place and path of each submodule with commits that the project lacks, and the refs to import them as."""
     for place, row in rows.items():
         with _agent_side(copy, row, tools) as side:
-            side.begin_refs()
             side.read_refs()
             tips = {name.removeprefix(HEADS): value for name, value in side.refs.items() if name.startswith(HEADS)}
             if (head := side.head()[1]) not in (*tips.values(), ""):
@@ -608,7 +607,6 @@ def find_submodule_work(
 
 def find_unreachable(real: Side, tips: set[str]) -> list[str]:
     """Return those of some objects that HEAD, branches, tags and remote-tracking branches do not reach."""
-    real.begin_refs()
     real.read_refs()
     known = {*real.refs.values(), *filter(None, real.head()[1:])}
     rows = real.box.git("cat-file", "--batch-check", data="".join(f"{tip}\n" for tip in tips - known).encode())
@@ -626,7 +624,6 @@ def bring_submodule(copy: Copy, row: PrivateGit, source: PrivateGit, moves: list
         host_side(tools, copy.scratch, describe_layout(source), LIMITS, f"agent {copy.name}") as real,
     ):
         for one in (side, real):
-            one.begin_refs()
             one.read_refs()
         moves = [Move(move.name, real.refs.get(move.name, ""), move.new) for move in moves]
         answers = sides.send(side, real, moves, set())
