@@ -10,7 +10,6 @@ import pytest
 from tests.conftest import every_case
 
 from claudebox.git import report as git_report
-from claudebox.git import sandbox
 from claudebox.git.importer import ImportResult
 from claudebox.git.refs import HEADS, Move
 

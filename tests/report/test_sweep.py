@@ -392,7 +392,7 @@ def test_a_directory_that_was_listed_in_part_has_no_new_files_that_were_there(tm
     begun = snapshot.begin(str(tmp_path), deadline=5.0)
     monkeypatch.undo()
     assert begun.listing is not None
-    assert len(begun.listing.entries()) == 17, "itself and 16 names"
+    assert len(begun.listing.entries) == 17, "itself and 16 names"
     time.sleep(0.05)
     (tmp_path / "Makefile").touch()
     seen = report_changes.look(report_changes.Places(str(tmp_path)), begun)

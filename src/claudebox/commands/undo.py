@@ -295,9 +295,7 @@ def _shown(row: PathChange) -> str:
 def _nuance(old: KeptEntry, new: KeptEntry) -> str:
     if old.mode != new.mode:
         return f"mode {old.mode:04o}, now {new.mode:04o}"
-    if old.owner != new.owner:
-        return "owner {}:{}, now {}:{}".format(*old.owner, *new.owner)
-    return "extended attributes" if old.attributes != new.attributes else "hard links"
+    return "owner {}:{}, now {}:{}".format(*old.owner, *new.owner)
 
 
 def _since_lines(comparison: Comparison, refs: RefComparison, end: Snapshot, now: Snapshot) -> Iterator[str]:
@@ -351,9 +349,6 @@ def _choose(store: SnapshotStore, workdir: str, words: tuple[str, ...]) -> tuple
     if words and len(names) != 1 and store.names():
         problem = f"`{words[0]}` fits {len(names)} sessions" if names else f"there is no snapshot of `{words[0]}`"
         raise ClaudeboxError(problem, hint=f"there are: {', '.join(store.names())}")
-    if not store.names() and store.has_former():
-        raise ClaudeboxError("the snapshots of this project are of an earlier version of claudebox",
-                             hint=f"they lie in `{store.directory}`")  # fmt: skip
     elsewhere: dict[str, None] = {}
     for name in names or [name for name in reversed(store.names()) if not name.endswith(UNDO)]:
         found = store.read_snapshot(name)

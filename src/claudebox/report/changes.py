@@ -119,7 +119,7 @@ def tell_apart(
 
 def _list_unseen(before: Snapshot, after: Snapshot) -> Iterator[tuple[str, str]]:
     for path, row in after.left_out.items():
-        if row.kind in ("unreadable", "time", "late") or (row.kind == "place" and path not in after.folders):
+        if row.kind in ("unreadable", "time", "late") or (row.kind == "place" and path not in after.entries):
             yield "" if path == "." else path, row.text
     if any(row.kind == "time" for row in before.left_out.values()):
         yield "", UNTRACKED
@@ -138,6 +138,10 @@ class _Account:
         self._stubs = {self._relative(path) for path in places.stubs}
         self._repositories: dict[str, tuple[str, bool] | None] = {}
         self._new = self._find_new_directories()
+        self._names: dict[str, list[str]] = {}
+        for path in (*after.entries, *after.left_out):
+            above, _, name = path.rpartition("/")
+            self._names.setdefault(above, []).append(name)
         changed = {row.path for row in rows if row.after is not None}
         self._outputs = kinds.Outputs(self.workdir, self._names_in, self._new, changed)
 
@@ -145,8 +149,7 @@ class _Account:
         return path[len(self.workdir) + 1 :] if path.startswith(f"{self.workdir}/") else path
 
     def _names_in(self, directory: str) -> list[str]:
-        folder = self._after.folders.get(directory)
-        return folder.names.split("\0") if folder is not None else []
+        return self._names.get(directory, [])
 
     def _find_new_directories(self) -> set[str]:
         new: set[str] = set()
@@ -179,7 +182,8 @@ class _Account:
         """Yield what was deleted or moved away, without what was in it."""
         lost = {row.origin or row.path: row.before for row in self._rows if row.what in ("deleted", "moved")}
         for path, was in lost.items():
-            known = path in self._after.folders or os.path.dirname(path) in lost
+            now = self._after.entries.get(path)
+            known = (now is not None and now.kind == "d") or os.path.dirname(path) in lost
             if was is None or known or path in self._standing or path in self._stubs:
                 continue
             is_directory = was.kind == "d"

@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 NOTES = "unlooked"  # in ~/.claudebox, for all projects: notes of sessions that are still to be examined
 UNSEEN = "unseen-"  # prefix in the state of a project: sessions that were examined, and whose report nobody has seen
 PATIENCE = 5.0  # seconds that a launch waits until a killed session is examined
-_FORMAT = 7
+_FORMAT = 8
 _LIMIT = 1 << 30  # bytes of a note: it lists the project
-_MEMORY = 2 << 30  # bytes that an examination may take
+_MEMORY = 4 << 30  # bytes that an examination may take
 _HELD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SLACK = 2.0  # seconds by which times of file systems may be rounded
 _UNEXAMINED = "and what it left was not examined"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMES, _LONGEST = 64, 200
 UNFINISHED = 1  # the status of a session whose end is not complete
-_MEMORY = 2 << 30  # bytes that the report may take
+_MEMORY = 4 << 30  # bytes that the report may take
 _LOG = 64 << 20  # bytes of a log, at the most
 OUT_OF_TIME = 124  # the status that the limit of time gives a session
 

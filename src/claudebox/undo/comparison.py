@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from claudebox.base import trees
-from claudebox.undo.manifest import TICK, expand_folder
+from claudebox.undo.manifest import TICK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def find_changes(before: Snapshot, after: Snapshot) -> list[PathChange]:
 
     What `before` did not reach counts as changed if its ctime says so.
     """
-    old, new = narrow(before, after)
+    old, new = before.entries, after.entries
     is_unseen = _find_within(path for path, row in after.left_out.items()
                              if row.kind == "time" or (row.kind in _UNSEEN and path not in new))  # fmt: skip
     is_unknown = _find_within(path for path, row in before.left_out.items()
@@ -56,11 +56,10 @@ def find_changes(before: Snapshot, after: Snapshot) -> list[PathChange]:
     origins = {source: target for target, source in _match(old, new)}
     moved = set(origins.values())
     found = []
-    for path in sorted({*old, *new}):
+    for path in _differing(old, new):
         was, now = old.get(path), new.get(path)
         if was is not None and now is not None:
-            if not now.is_like(was):
-                found.append(PathChange(path, "changed", None if was.kind == "?" else was, now))
+            found.append(PathChange(path, "changed", None if was.kind == "?" else was, now))
         elif now is None:
             if was is not None and was.kind != "?" and path not in moved and not is_unseen(path):
                 found.append(PathChange(path, "deleted", was, None))
@@ -73,21 +72,9 @@ def find_changes(before: Snapshot, after: Snapshot) -> list[PathChange]:
     return found
 
 
-def narrow(*snapshots: Snapshot) -> tuple[Entries, ...]:
-    """Return the entries of directories that differ between snapshots."""
-    first, *others = (snapshot.folders for snapshot in snapshots)
-    paths = {path for folders in (first, *others) for path in folders}
-    paths -= {path for path, folder in first.items()
-              if all(path in folders and folder.is_like(folders[path]) for folders in others)}  # fmt: skip
-    return tuple(
-        dict(row for path in paths if path in snapshot.folders for row in expand_folder(path, snapshot.folders[path]))
-        for snapshot in snapshots
-    )
-
-
 def find_changed_meanwhile(shown: Snapshot, now: Snapshot) -> set[str]:
     """Return what changed since it was shown, by `lstat`; a nested repository counts as a whole, by its `.git`."""
-    old, new = narrow(shown, now)
+    old, new = shown.entries, now.entries
     found = {path for path in {*old, *new} if not _is_untouched(old.get(path), new.get(path))}
     # A mere `git status` renews an index.
     repositories = {where for path in found if (where := _repository(path)) and path != f"{where}/index"}
@@ -119,15 +106,14 @@ class Comparison:
     ) -> None:
         """`unfinished` is the state before an undo that was killed: what that undo changed is not the user's work."""
         self._start, self._both = start, both
-        self._unfinished = unfinished.entries() if unfinished is not None else None
-        self.before, ended, self.now = narrow(start, end or now, now)
-        self.moves = _match_moves(self.before, ended, {path: row for path, row in self.now.items() if path not in held})
+        self._unfinished = unfinished.entries if unfinished is not None else None
+        self.before, ended = start.entries, (end or now).entries
+        movable = {path: row for path, row in now.entries.items() if path not in held}
+        self.moves = _match_moves(self.before, ended, movable)
         self._held = {_apply(path, self.moves) for path in held}
-        self.ended, self.now = _remap(ended, self.moves), _remap(self.now, self.moves)
-        self.links = _groups(self.before, self.before)
+        self.ended, self.now = _remap(ended, self.moves), _remap(now.entries, self.moves)
         self.removed: list[str] = []
         self.made: list[str] = []  # restored: deleted or overwritten by the session
-        self.untimed: list[str] = []  # only the mtime differs
         self.since: list[str] = []  # changed after the session, stays
         self.touched_twice: list[str] = []  # changed by the session and since: stays without `both`
         self.left: dict[str, str] = {}  # changed by the session, cannot be reverted: the reason
@@ -149,39 +135,29 @@ class Comparison:
 
     def _compare(self) -> None:
         session = _differing(self.before, self.ended)
-        since = [path for path in _differing(self.ended, self.now) if not self._is_half_done(path)]
-        self.since = [path for path in since if path not in session and not self._find_closed(path)]
+        since = {path for path in _differing(self.ended, self.now) if not self._is_half_done(path)}
+        self.since = sorted(path for path in since.difference(session) if not self._find_closed(path))
         # A mere `git status` renews an index.
         busy = {where for path in since if (where := _repository(path)) and path != f"{where}/index"}
         is_moved = _find_within(target for _, target in self.moves)
         for path in session:
-            was, now = self.before.get(path), self.now.get(path)
+            was, now, repository = self.before.get(path), self.now.get(path), _repository(path)
             if was and now and not was.is_kept and now.is_moved(was) and is_moved(path):
                 continue  # it is moved back
-            top = self._find_closed(path)
-            if top:
+            if top := self._find_closed(path):
                 self.unkept[top] = self.unkept.get(top, 0) + 1
-            elif path in self._held or _repository(path) in self._held:
+            elif path in self._held or repository in self._held:
                 self.left[path] = MEANWHILE
             elif why := self._stays(path):
                 self.left[path] = why
-            elif _repository(path) in busy:
-                self.touched_twice.append(path)
-                if self._both:
-                    self._revert(path)
-            elif path in since and not _repository(path):
-                if not _is_same(self.before.get(path), self.now.get(path)):
+            elif repository in busy if repository else path in since:
+                if repository or not _is_same(was, now):
                     self.touched_twice.append(path)
                     if self._both:
                         self._revert(path)
             else:
                 self._revert(path)
         self._keep_full()
-        self.untimed = [
-            path for path, entry in self.before.items()
-            if path in self.now and path not in session and path not in since and path not in self._held
-            and self.now[path].mtime == self.ended[path].mtime != entry.mtime
-        ]  # fmt: skip
 
     def _is_half_done(self, path: str) -> bool:
         """Return whether a killed undo left this so; its temporary files are removed."""
@@ -221,7 +197,7 @@ class Comparison:
 
     def find_missed(self, after: Snapshot) -> Iterator[str]:
         """Yield what should have been restored and was not."""
-        found = after.entries()
+        found = after.entries
         for _, target in self.moves:
             if target not in found or (self.before[target].kind != "d" and target not in self.made
                                        and found[target].inode != self.before[target].inode):  # fmt: skip
@@ -242,24 +218,13 @@ class Comparison:
 
 
 def _is_same(one: KeptEntry | None, other: KeptEntry | None) -> bool:
-    return one is other is None or (one is not None and other is not None and one.is_like(other))
+    return one is other or (one is not None and other is not None and one.is_like(other))
 
 
 def _differing(old: Entries, new: Entries) -> list[str]:
-    """Return the paths that differ, sorted; other hard links count."""
-    links, then = _groups(new, old), _groups(old, old)
-    return [path for path in sorted({*old, *new})
-            if not _is_same(old.get(path), new.get(path)) or links.get(path) != then.get(path)]  # fmt: skip
-
-
-def _groups(entries: Entries, among: Entries) -> dict[str, tuple[str, ...]]:
-    """Return for each file with several names that are `among` others all of these names."""
-    by_inode: dict[int, list[str]] = {}
-    for path, entry in entries.items():
-        if entry.kind == "f" and path in among:
-            by_inode.setdefault(entry.inode, []).append(path)
-    groups = (tuple(sorted(paths)) for paths in by_inode.values() if len(paths) > 1)
-    return {path: group for group in groups for path in group}
+    """Return the paths that differ, sorted."""
+    came = (path for path, entry in new.items() if not _is_same(old.get(path), entry))
+    return sorted((*came, *(path for path in old if path not in new)))
 
 
 def _match(old: Entries, new: Entries) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ def read_kept(store: SnapshotStore, entry: KeptEntry | None) -> bytes | None:
     if entry is None or entry.kind not in "fl":
         return b""
     if entry.kind == "l":
-        return os.fsencode(entry.content)
+        return entry.content
     if not entry.content or entry.size > MOST_TEXT:
         return None
     try:
@@ -45,4 +45,4 @@ def read_left(store: SnapshotStore, root: int, path: str, entry: KeptEntry) -> t
     if kept is not None:
         return kept, True
     content = read_present(root, path)
-    return content, content is None or not entry.content or syscalls.sha256(content) == entry.content
+    return content, content is None or not entry.content or syscalls.new_sha256(content).digest() == entry.content

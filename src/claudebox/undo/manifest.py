@@ -1,8 +1,7 @@
 """Snapshots of a project, and reading one: every name by descriptor and through no link, whatever changes meanwhile.
 
-A directory is one record, so that an unchanged one is compared, taken over and written as a whole. A file is not read
-again if `lstat` says the same as in an earlier snapshot: an agent can set every time except ctime. Nothing in the
-project is run or changed.
+A file is not read again if `lstat` says the same as in an earlier snapshot: an agent can set every time except ctime.
+Nothing in the project is run or changed.
 """
 
 from __future__ import annotations
@@ -14,72 +13,90 @@ import struct
 import time
 
 from claudebox.base import syscalls, trees
-from claudebox.base.files import open_beneath, open_known
+from claudebox.base.files import Closing, open_beneath, open_known
 from claudebox.base.records import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import hashlib
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from typing import Any, Literal
 
     from claudebox.undo.store import SnapshotStore
 
     # Why something is not kept; `text` of it is for the user alone.
     LeftKind = Literal["excluded", "size", "kind", "place", "late", "unreadable", "outside", "time"]
-    Place = tuple[str, int, int, bool]  # a directory, its device and inode, and whether its files are read
+    Place = tuple[str, tuple[int, int], bool]  # a directory, its device and inode, and whether its files are read
 
 
-DIGEST = 32  # bytes of a SHA-256
-NO_DIGEST = bytes(DIGEST)
-FIELDS = 7  # mode, owner, group, size, mtime, ctime, inode
-SIZE, MTIME, CTIME = 3, 4, 5
-NO_ROW = (0,) * FIELDS  # of a name that changed before it was read, except for its inode
 TICK = 20_000_000  # nanoseconds: the kernel's clock for files lags by less
-ROW = struct.Struct(f"={FIELDS}q")
 _KINDS = {
     stat.S_IFDIR: "d", stat.S_IFREG: "f", stat.S_IFLNK: "l", stat.S_IFIFO: "p", stat.S_IFSOCK: "s", stat.S_IFCHR: "c",
     stat.S_IFBLK: "b",
 }  # fmt: skip
 TYPES = {letter: mode for mode, letter in _KINDS.items()}
-_bytes_by_own = [1 << 20]  # hashed by Python's own SHA-256 before OpenSSL is loaded
-INODES = NEVER = (1 << 63) - 1
+_ROW = struct.Struct("=7q")  # what `lstat` says: mode, owner, group, size, mtime, ctime, inode
+_WIDEST = (1 << 63) - 1  # in a row; a time can be in the year 2400
 
-Attributes = tuple[tuple[str, bytes], ...]  # extended ones
-Row = tuple[int, ...]
-KnownRows = dict[str, tuple[Row, bytes]]
+
+def pack_row(status: os.stat_result) -> bytes:
+    mtime = max(-_WIDEST, min(_WIDEST, status.st_mtime_ns))
+    return _ROW.pack(status.st_mode, status.st_uid, status.st_gid, status.st_size, mtime, status.st_ctime_ns,
+                     status.st_ino & _WIDEST)  # fmt: skip
 
 
 class KeptEntry:
     """One entry: `d` directory, `f` file, `l` link, `p` FIFO, `s` socket, `c` and `b` devices, `?` not read in time.
 
-    Plain, because an agent can make a million of them.
+    Plain and packed, because an agent can make millions of them.
     """
 
-    __slots__ = ("attributes", "content", "ctime", "inode", "kind", "mode", "mtime", "owner", "size")
+    __slots__ = ("content", "kind", "row")
 
-    def __init__(self, kind: str, row: Row, content: str, attributes: Attributes) -> None:
-        # The content is the SHA-256 of a file, empty if it is not kept, or the target of a link.
-        self.kind = kind
-        mode, owner, group, self.size, self.mtime, self.ctime, self.inode = row
-        self.mode = stat.S_IMODE(mode)
-        self.owner = (owner, group)
-        self.content, self.attributes = content, attributes
+    def __init__(self, row: bytes, content: bytes = b"") -> None:
+        """`content` is the SHA-256 of a file, empty if it is not kept, or the target of a link."""
+        self.kind = _KINDS.get(stat.S_IFMT(_ROW.unpack(row)[0]), "?")
+        self.row, self.content = row, content
+
+    @property
+    def mode(self) -> int:
+        return stat.S_IMODE(self._field(0))
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        return self._field(1), self._field(2)
+
+    @property
+    def size(self) -> int:
+        return self._field(3)
+
+    @property
+    def mtime(self) -> int:
+        return self._field(4)
+
+    @property
+    def ctime(self) -> int:
+        return self._field(5)
+
+    @property
+    def inode(self) -> int:
+        return self._field(6)
+
+    def _field(self, number: int) -> int:
+        return int(_ROW.unpack(self.row)[number])
 
     @property
     def is_kept(self) -> bool:
         """Return whether it can be restored."""
-        return bool(self.content) if self.kind == "f" else self.kind in "dlp"
+        return bool(self.content) if self.kind == "f" else self.kind in "dl"
 
     def is_like(self, other: KeptEntry) -> bool:
         """Return whether both are the same except for times; of a file that is not kept `lstat` has to agree."""
-        if (self.kind, self.mode, self.owner) != (other.kind, other.mode, other.owner):
-            return False
-        if self.kind == "f" and not (self.content and other.content):
-            return (self.size, self.mtime, self.ctime, self.inode) == (
-                other.size, other.mtime, other.ctime, other.inode
-            )  # fmt: skip
-        return (self.content, self.attributes) == (other.content, other.attributes)
+        if self.row == other.row and self.content == other.content:  # nearly always
+            return True
+        if self.kind == other.kind == "f" and not (self.content and other.content):
+            return self.row == other.row
+        return (self.kind, self.mode, self.owner, self.content) == (other.kind, other.mode, other.owner, other.content)
 
     def is_moved(self, other: KeptEntry) -> bool:
         """Return whether this is the same file under another name; inodes of deleted files are reused."""
@@ -88,74 +105,6 @@ class KeptEntry:
         known = bool(self.content and other.content)
         same = self.content == other.content if known else self.size == other.size
         return same and (self.mtime == other.mtime or (known and self.kind == "f"))
-
-
-class KeptFolder(Value):
-    """A directory; the digest of a file that is not kept is zeros."""
-
-    own: Row
-    names: str  # separated by NUL
-    rows: bytes
-    digests: bytes  # empty: nothing in it is read
-    targets: dict[str, str]  # of links
-    attributes: dict[str, Attributes]  # only if there are some; "" is the directory itself
-    latest: int  # newest ctime of its files; NEVER if one of them is not kept
-
-    def rows_by_name(self) -> dict[str, tuple[Row, bytes]]:
-        """Return what `lstat` said of each name, and its digest."""
-        names = self.names.split("\0") if self.names else []
-        stored = self.digests or bytes(DIGEST * len(names))
-        digests = (stored[start : start + DIGEST] for start in range(0, len(stored), DIGEST))
-        return dict(zip(names, zip(ROW.iter_unpack(self.rows), digests, strict=True), strict=True))
-
-    def is_like(self, other: KeptFolder) -> bool:
-        return (self.rows, self.names, self.digests, self.targets, self.attributes, self.own[:CTIME], self.own[-1]) == (
-            other.rows, other.names, other.digests, other.targets, other.attributes, other.own[:CTIME], other.own[-1]
-        )  # fmt: skip
-
-
-def pack_rows(flat: list[int]) -> bytes:
-    """Pack rows by `struct`: importing `array` takes 3 ms."""
-    return struct.pack(f"={len(flat)}q", *flat)
-
-
-class FolderDraft:
-    """A directory while it is read; with `kept` False only `lstat` counts."""
-
-    def __init__(self, path: str, own: Row, names: list[str], flat: list[int], *, kept: bool = True) -> None:
-        self.path, self.own, self.names, self.flat, self.kept = path, own, names, flat, kept
-        times = flat[MTIME::FIELDS]
-        if times and (max(times) > NEVER or min(times) < -NEVER):
-            flat[MTIME::FIELDS] = map(_within, times)
-        self.digests = bytearray(DIGEST * len(names) if kept else 0)
-        self.targets: dict[str, str] = {}
-        self.attributes: dict[str, Attributes] = {}
-
-    def is_like(self, known: KeptFolder) -> bool:
-        return known.names == "\0".join(self.names) and known.rows == pack_rows(self.flat)
-
-    def row(self, number: int) -> Row:
-        return tuple(self.flat[number * FIELDS : (number + 1) * FIELDS])
-
-    def digest(self, number: int) -> bytes:
-        return bytes(self.digests[number * DIGEST : (number + 1) * DIGEST])
-
-    def set(self, number: int, row: Row, digest: bytes, attributes: Attributes) -> None:
-        self.flat[number * FIELDS : (number + 1) * FIELDS] = row
-        if self.kept:
-            self.digests[number * DIGEST : (number + 1) * DIGEST] = digest
-        if attributes:
-            self.attributes[self.names[number]] = attributes
-
-    def keep(self) -> KeptFolder:
-        whole = not self.kept or all(
-            kind & 0o170000 != stat.S_IFREG or self.digest(number) != NO_DIGEST
-            for number, kind in enumerate(self.flat[::FIELDS])
-        )
-        latest = max(self.flat[CTIME::FIELDS], default=0) if whole else NEVER
-        rows = pack_rows(self.flat)
-        return KeptFolder(self.own, "\0".join(self.names), rows, bytes(self.digests), self.targets, self.attributes,
-                          latest)  # fmt: skip
 
 
 class KeptRefs(Value):
@@ -182,54 +131,37 @@ class Snapshot(Value):
 
     root: str
     began: int  # nanoseconds
-    folders: dict[str, KeptFolder]
+    entries: dict[str, KeptEntry]  # by path; the project itself is `.`
     left_out: dict[str, LeftOut]
     late: tuple[str, ...] = ()  # directories that the agent changed before they were read
     repositories: tuple[KeptRefs, ...] = ()
     most: int = 64 << 20  # bytes of a file that is kept
     excluded: tuple[str, ...] = ()  # names and patterns
 
-    def entries(self) -> dict[str, KeptEntry]:
-        """Return all entries by path; the project itself is `.`."""
-        return dict(entry for path, folder in self.folders.items() for entry in expand_folder(path, folder))
-
     def contents(self) -> set[bytes]:
         """Return the digests of all contents."""
-        found = {bytes.fromhex(row.index) for row in self.repositories if row.index}
-        for folder in self.folders.values():
-            found |= {folder.digests[start : start + DIGEST] for start in range(0, len(folder.digests), DIGEST)}
-        return found - {NO_DIGEST}
+        files = {entry.content for entry in self.entries.values() if entry.kind == "f"}
+        return (files | {bytes.fromhex(row.index) for row in self.repositories}) - {b""}
 
 
-def expand_folder(path: str, folder: KeptFolder) -> Iterator[tuple[str, KeptEntry]]:
-    """Yield a directory and what is in it, except directories, with their paths."""
-    yield path or ".", KeptEntry("d", folder.own, "", folder.attributes.get("", ()))
-    prefix = f"{path}/" if path else ""
-    for name, (row, digest) in folder.rows_by_name().items():
-        kind = _KINDS.get(stat.S_IFMT(row[0]), "?")
-        if kind == "d":
-            continue
-        content = folder.targets.get(name, "") if kind == "l" else "" if digest == NO_DIGEST else digest.hex()
-        yield prefix + name, KeptEntry(kind, row, content, folder.attributes.get(name, ()))
+def pack(snapshot: Snapshot) -> tuple[Any, ...]:
+    """Return a snapshot as plain data, for `marshal`."""
+    entries = {path: (entry.row, entry.content) for path, entry in snapshot.entries.items()}
+    left_out = {path: row.as_tuple() for path, row in snapshot.left_out.items()}
+    return (snapshot.root, snapshot.began, entries, left_out, snapshot.late,
+            tuple(row.as_tuple() for row in snapshot.repositories), snapshot.most, snapshot.excluded)  # fmt: skip
 
 
-def row_of(status: os.stat_result) -> Row:
-    return (status.st_mode, status.st_uid, status.st_gid, status.st_size, _within(status.st_mtime_ns),
-            status.st_ctime_ns, status.st_ino & INODES)  # fmt: skip
+def unpack(plain: tuple[Any, ...]) -> Snapshot:
+    root, began, entries, left_out, late, repositories, *rest = plain
+    return Snapshot(
+        root, began, {path: KeptEntry(*row) for path, row in entries.items()},
+        {path: LeftOut(*row) for path, row in left_out.items()}, late, tuple(KeptRefs(*row) for row in repositories),
+        *rest,
+    )  # fmt: skip
 
 
-def _within(time: int) -> int:
-    """Clamp a time to 64 bits: a file can have one in the year 2400."""
-    return max(-NEVER, min(NEVER, time))
-
-
-def read_attributes(descriptor: int) -> Attributes:
-    """Return the extended attributes of the user namespace."""
-    try:
-        names = os.listxattr(descriptor)
-        return tuple((name, os.getxattr(descriptor, name)) for name in sorted(names) if name.startswith("user."))
-    except OSError:  # not every file system has them
-        return ()
+_bytes_by_own = [1 << 20]  # hashed by Python's own SHA-256 before OpenSSL is loaded
 
 
 def new_digest(length: int) -> hashlib._Hash:
@@ -242,32 +174,14 @@ def new_digest(length: int) -> hashlib._Hash:
     return syscalls.new_sha256()
 
 
-def pack(snapshot: Snapshot) -> tuple[Any, ...]:
-    folders = {path: folder.as_tuple() for path, folder in snapshot.folders.items()}
-    left_out = {path: row.as_tuple() for path, row in snapshot.left_out.items()}
-    return (snapshot.root, snapshot.began, folders, left_out, snapshot.late,
-            tuple(row.as_tuple() for row in snapshot.repositories), snapshot.most, snapshot.excluded)  # fmt: skip
-
-
-def unpack(plain: tuple[Any, ...]) -> Snapshot:
-    root, began, folders, left_out, late, repositories, *rest = plain
-    return Snapshot(
-        root, began, {path: KeptFolder(*row) for path, row in folders.items()},
-        {path: LeftOut(*row) for path, row in left_out.items()}, late, tuple(KeptRefs(*row) for row in repositories),
-        *rest,
-    )  # fmt: skip
-
-
 LATE = "it was changed before the snapshot reached it"
+_OPEN_TOP = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _RECENT = 2_000_000_000  # nanoseconds: a file changed so shortly before a scan could change again with the same ctime
-_FOLDER = (stat.S_IFDIR, 0, 0, 0, 0, 0, 0)  # a directory has a record of its own
 _WILD = frozenset("*?[/")  # what makes a name a pattern
-_UNKNOWN = ((), NO_DIGEST)
-_EXCLUDED = "excluded by its name"
 _EVERY = 512  # names between two looks at the clock
+_MOST_ENTRIES = 4_000_000  # they take two gigabytes
 _MOST_NEW = 4 << 30  # bytes that one snapshot adds
-_DONE: Place = ("", 0, 0, False)
 
 
 class Scan:
@@ -287,24 +201,20 @@ class Scan:
         self.opener: trees.Opener | None = None  # opens directories that deny us reading
         self.identity: tuple[int, int] | None = None  # device and inode that the root must have
         self.told: Callable[[int, int], None] | None = None  # called every second: files read, of how many
-        self._known = known.folders if known is not None else {}
+        self._known = known.entries if known is not None else {}
         self._settled = (known.began if known is not None else 0) - _RECENT
         self._names = frozenset(names)
         patterns = [name for name in self._names if _WILD & set(name)]
         self._patterns = _compile(patterns) if patterns else None
-        self._skipped: dict[str, set[str]] = {}
-        for path in filter(None, skipped):
-            above, _, name = os.path.relpath(path, root).rpartition("/")
-            self._skipped.setdefault(above, set()).add(name)
+        self._skipped = {os.path.relpath(path, root) for path in skipped if path}
         self._top = -1
         self._device = self._new = 0
         self.size = 0  # names
         self._began = time.time_ns()
-        self._late: list[str] = []
+        self._entries: dict[str, KeptEntry] = {}
+        self._unread: list[str] = []  # files
         self._later: list[Place] = []  # directories in which nothing is read
-        self._folders: dict[str, KeptFolder] = {}  # unchanged since the known snapshot
-        self._open: dict[str, FolderDraft] = {}  # the others
-        self._unread: list[tuple[FolderDraft, int]] = []
+        self._late: list[str] = []
         self._left_out: dict[str, LeftOut] = {}
 
     def look(self, released: Callable[[], int] | None = None) -> None:
@@ -324,25 +234,24 @@ class Scan:
 
     def snapshot(self, repositories: Iterable[KeptRefs] = ()) -> Snapshot:
         """Return what has been read so far."""
-        folders = {**self._folders, **{path: folder.keep() for path, folder in self._open.items()}}
         left_out = self._left_out | {path: LeftOut("time", trees.OUT_OF_TIME) for path, *_ in self._later}
-        return Snapshot(self._root, self._began, folders, left_out, tuple(self._late), tuple(repositories),
+        return Snapshot(self._root, self._began, self._entries, left_out, tuple(self._late), tuple(repositories),
                         self._most, tuple(sorted(self._names)))  # fmt: skip
 
     def _look_at_names(self) -> None:
         if self.opener is not None and os.path.lexists(self._root) and not os.access(self._root, os.R_OK | os.X_OK):
-            known = self._known.get("")
-            inode = known.own[-1] if known is not None else os.lstat(self._root).st_ino
+            known = self._known.get(".")
+            inode = known.inode if known is not None else os.lstat(self._root).st_ino
             self.opener.open(None, self._root, self.identity or (None, inode))
             self.opener.opened[:] = [("", mode) for _, mode in self.opener.opened]
         try:
-            self._top = open_known(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, self.identity)
+            self._top = open_known(self._root, _OPEN_TOP, self.identity)
         except OSError as error:
-            self._leave_out(".", "unreadable", error.strerror)
+            self._leave_out("", "unreadable", error.strerror)
             return
         status = os.fstat(self._top)
         self._device = status.st_dev
-        self._walk([("", status.st_dev, status.st_ino, self._most > 0)])
+        self._walk([("", (status.st_dev, status.st_ino), self._most > 0)])
 
     def _look_at_rest(self) -> None:
         """Look at the directories in which nothing is read; the last look."""
@@ -358,209 +267,162 @@ class Scan:
             self._top = -1
 
     def _walk(self, waiting: list[Place]) -> None:
-        number = 0
-        while number < len(waiting):
-            if time.monotonic() > self.deadline:
-                for path, *_ in waiting[number:]:
-                    self._leave_out(path or ".", "time", trees.OUT_OF_TIME)
-                return
-            place = waiting[number]
-            waiting[number] = _DONE  # there may be a million of them
-            number += 1
-            waiting += self._enter(*place)
+        while waiting:
+            following: list[Place] = []
+            for number, place in enumerate(waiting):
+                if self._is_over():
+                    for path, *_ in (*waiting[number:], *following):
+                        self._leave_out(path, "time", trees.OUT_OF_TIME)
+                    return
+                following += self._enter(*place)
+            waiting = following
 
-    def _enter(self, path: str, device: int, inode: int, kept: bool) -> list[Place]:  # noqa: FBT001 - a Place
+    def _enter(self, path: str, identity: tuple[int, int], kept: bool) -> list[Place]:  # noqa: FBT001 - a Place
         """Look at what is in a directory; return the directories in it."""
         try:
-            directory = self._open_directory(path, (device, inode))
+            directory = self._open_directory(path, identity)
         except OSError as error:
             kind: LeftKind = "late" if error.errno in (None, errno.ENOENT) else "unreadable"
             kind = "place" if error.errno == errno.ENAMETOOLONG else kind
-            text = LATE if error.errno == errno.ENOENT else error.strerror or str(error)
-            self._leave_out(path or ".", kind, text)
+            self._leave_out(path, kind, LATE if error.errno == errno.ENOENT else error.strerror or str(error))
             return []
-        try:
-            return self._list(directory, path, kept=kept)
-        except OSError as error:
-            self._leave_out(path or ".", "unreadable", error.strerror)
-            return []
-        finally:
-            os.close(directory)
+        with Closing(directory):
+            try:
+                return self._list(directory, path, kept=kept)
+            except OSError as error:
+                self._leave_out(path, "unreadable", error.strerror)
+                return []
 
     def _open_directory(self, path: str, identity: tuple[int, int]) -> int:
         return trees.open_directory(self._top, path, identity, self.opener)
 
     def _list(self, directory: int, path: str, *, kept: bool) -> list[Place]:
-        names: list[str] = []
-        flat: list[int] = []
         below: list[Place] = []
-        skipped, patterns = self._skipped.get(path, ()), self._patterns
+        prefix = f"{path}/" if path else ""
         with os.scandir(directory) as found:
             for entry in found:
                 name = entry.name
-                if name in skipped:
+                where = prefix + name
+                if where in self._skipped:
                     continue
                 try:
                     status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:  # its directory has changed since
                     continue
                 except OSError as error:
-                    self._leave_out(join(path, name), "unreadable", error.strerror)
+                    self._leave_out(where, "unreadable", error.strerror)
                     continue
-                names.append(name)
-                mode = status.st_mode
-                if mode & 0o170000 == stat.S_IFDIR:
-                    flat += _FOLDER
-                    inner = kept and self._is_kept(name, path, status)
-                    place = (join(path, name), status.st_dev, status.st_ino, inner)
+                self.size += 1
+                inner = kept and self._is_kept(where, name, status)
+                if stat.S_ISDIR(status.st_mode):
+                    place = (where, (status.st_dev, status.st_ino), inner)
                     (below if inner or not kept else self._later).append(place)
-                    continue
-                flat += (mode, status.st_uid, status.st_gid, status.st_size, status.st_mtime_ns, status.st_ctime_ns,
-                         status.st_ino & INODES)  # fmt: skip
-                if not kept:
-                    pass
-                elif patterns is not None and (patterns(name) or patterns(join(path, name))):
-                    self._leave_out(join(path, name), "excluded", _EXCLUDED)
-                elif mode & 0o170000 not in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO):
-                    self._leave_out(join(path, name), "kind", "a socket or a device")
-                if not len(names) % _EVERY and time.monotonic() > self.deadline:
-                    self._leave_out(path or ".", "time", trees.OUT_OF_TIME)
+                else:
+                    self._entries[where] = self._take(directory, where, name, status, kept=inner)
+                if not self.size % _EVERY and self._is_over():
+                    self._leave_out(path, "time", trees.OUT_OF_TIME)
                     break
-        self.size += len(names) + 1
         # After all names, so that it shows every change to them.
-        self._take(directory, FolderDraft(path, row_of(os.fstat(directory)), names, flat, kept=kept))
+        self._entries[path or "."] = KeptEntry(pack_row(os.fstat(directory)))
+        self.size += 1
         return below
 
-    def _is_kept(self, name: str, path: str, status: os.stat_result) -> bool:
-        where = join(path, name)
-        if name in self._names or (self._patterns is not None and (self._patterns(name) or self._patterns(where))):
-            self._leave_out(where, "excluded", _EXCLUDED)
+    def _is_over(self) -> bool:
+        return time.monotonic() > self.deadline or len(self._entries) > _MOST_ENTRIES
+
+    def _is_kept(self, where: str, name: str, status: os.stat_result) -> bool:
+        if self._patterns is not None and (self._patterns(name) or self._patterns(where)):
+            self._leave_out(where, "excluded", "excluded by its name")
+        elif not stat.S_ISDIR(status.st_mode):
+            return True
+        elif name in self._names:
+            self._leave_out(where, "excluded", "excluded by its name")
         elif status.st_dev != self._device:
             self._leave_out(where, "place", "another file system")
         else:
             return True
         return False
 
+    def _take(self, directory: int, where: str, name: str, status: os.stat_result, *, kept: bool) -> KeptEntry:
+        """Return the entry for a name that is no directory; the content of a file may be read later."""
+        entry, known = KeptEntry(pack_row(status)), self._known.get(where)
+        if entry.kind == "l":
+            try:
+                entry.content = os.fsencode(os.readlink(name, dir_fd=directory))
+            except OSError:
+                self._leave_out(where, "late", LATE)
+        elif kept and entry.kind != "f":
+            self._leave_out(where, "kind", "a pipe, a socket or a device")
+        elif kept and known and known.content and known.row == entry.row and status.st_ctime_ns < self._settled:
+            return known
+        elif kept and status.st_size > self._most:
+            self._leave_out(where, "size", f"{status.st_size >> 20} MiB, more than {self._most >> 20} MiB")
+        elif kept:
+            self._unread.append(where)
+        return entry
+
     def _leave_out(self, path: str, kind: LeftKind, text: str | None) -> None:
-        self._left_out[path] = LeftOut(kind, text or "it cannot be read")
-
-    def _take(self, directory: int, folder: FolderDraft) -> None:
-        """Take over what is known of a directory as a whole, or name by name."""
-        known, own = self._known.get(folder.path), read_attributes(directory)
-        if known is not None and (known.latest < self._settled or not folder.kept) and folder.is_like(known):
-            attributes = {name: row for name, row in known.attributes.items() if name} | ({"": own} if own else {})
-            self._folders[folder.path] = known.replace(own=folder.own, attributes=attributes)
-            return
-        if own:
-            folder.attributes[""] = own
-        self._open[folder.path] = folder
-        rows = known.rows_by_name() if known is not None else {}
-        unknown = []
-        for number, mode in enumerate(folder.flat[::FIELDS]):
-            kind = mode & 0o170000
-            if kind == stat.S_IFLNK:
-                self._read_link(directory, folder, folder.names[number])
-            elif kind != stat.S_IFREG or not folder.kept:
-                continue
-            elif known is None or not self._take_file(folder, number, known, rows):
-                unknown.append(number)
-        if unknown:
-            self._put_off(folder, unknown)
-
-    def _take_file(self, folder: FolderDraft, number: int, known: KeptFolder, rows: KnownRows) -> bool:
-        """Take over what is known of a file that has not changed."""
-        name = folder.names[number]
-        row, digest = rows.get(name, _UNKNOWN)
-        if digest == NO_DIGEST or row[CTIME] >= self._settled or row != folder.row(number):
-            return False
-        folder.set(number, row, digest, known.attributes.get(name, ()))
-        return True
-
-    def _read_link(self, directory: int, folder: FolderDraft, name: str) -> None:
-        try:
-            folder.targets[name] = os.readlink(name, dir_fd=directory)
-        except OSError:
-            self._leave_out(join(folder.path, name), "late", LATE)
-
-    def _put_off(self, folder: FolderDraft, numbers: list[int]) -> None:
-        """Note files to be read when all names are known."""
-        sizes = folder.flat[SIZE::FIELDS]
-        for number in numbers if max(sizes) > self._most else ():
-            if sizes[number] > self._most:
-                text = f"{sizes[number] >> 20} MiB, more than {self._most >> 20} MiB"
-                self._leave_out(join(folder.path, folder.names[number]), "size", text)
-        numbers = [number for number in numbers if sizes[number] <= self._most]
-        if self._patterns is not None:
-            numbers = [row for row in numbers if join(folder.path, folder.names[row]) not in self._left_out]
-        self._unread += [(folder, number) for number in numbers]
+        self._left_out[path or "."] = LeftOut(kind, text or "it cannot be read")
 
     def _read_all(self, released: Callable[[], int] | None, limit: float = float("inf")) -> None:
         """Read files; once the agent runs, only those that are as they were."""
         if not self._unread:
             return
         told = time.monotonic()
-        root = open_known(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, self.identity)
-        directory = -1
-        current: FolderDraft | None = None
+        directory, opened = -1, None
+        root = open_known(self._root, _OPEN_TOP, self.identity)
         try:
-            for done, (folder, number) in enumerate(self._unread):
+            for done, path in enumerate(self._unread):
                 strict = released is not None and released() > 0
                 if time.monotonic() > limit:
                     return
                 if self.told is not None and time.monotonic() > told + 1:
                     told = time.monotonic()
                     self.told(done, len(self._unread))
+                above, _, name = path.rpartition("/")
                 try:
-                    if folder is not current:
+                    if above != opened:
+                        below = open_beneath(root, above)
                         if directory >= 0:
                             os.close(directory)
-                        directory, current = -1, folder
-                        directory = open_beneath(root, folder.path)
-                    if directory < 0:
-                        raise OSError(LATE)  # it could not be opened for the file before
-                    self._read_file(directory, folder, number, strict=strict)
+                        directory, opened = below, above
+                    self._entries[path] = self._read_file(directory, name, path, strict=strict)
                 except OSError as error:
                     kind: LeftKind = "unreadable" if error.errno not in (None, errno.ENOENT) else "late"
-                    self._leave_out(join(folder.path, folder.names[number]), kind, error.strerror or str(error))
+                    self._leave_out(path, kind, error.strerror or str(error))
         finally:
             os.close(root)
             if directory >= 0:
                 os.close(directory)
 
-    def _read_file(self, directory: int, folder: FolderDraft, number: int, *, strict: bool) -> None:
-        descriptor = os.open(folder.names[number], _OPEN_FILE, dir_fd=directory)
-        try:
-            before = row_of(os.fstat(descriptor))
-            if not stat.S_ISREG(before[0]) or before[SIZE] > self._most or (strict and before != folder.row(number)):
+    def _read_file(self, directory: int, name: str, path: str, *, strict: bool) -> KeptEntry:
+        with Closing(os.open(name, _OPEN_FILE, dir_fd=directory)) as descriptor:
+            status = os.fstat(descriptor)
+            row, length = pack_row(status), status.st_size
+            if not stat.S_ISREG(status.st_mode) or length > self._most or (strict and row != self._entries[path].row):
                 raise OSError(LATE)
             if self._store is None:
-                digest = _digest(descriptor, before[SIZE])
+                digest = _digest(descriptor, length)
             else:
-                self._new += before[SIZE]
+                self._new += length
                 if self._new > _MOST_NEW:
                     raise OSError(f"more than {_MOST_NEW >> 30} GiB of new contents at once")
-                digest = self._store.keep(descriptor, before[SIZE])
-            attributes = read_attributes(descriptor)
-            if row_of(os.fstat(descriptor)) != before:
+                digest = self._store.keep(descriptor, length)
+            if pack_row(os.fstat(descriptor)) != row:
                 raise OSError("it changed while it was read")
-        finally:
-            os.close(descriptor)
-        folder.set(number, before, digest, attributes)
+            return KeptEntry(row, digest)
 
     def drop_late(self, released: int) -> None:
         """Discard what changed after the agent started; 0 if it has not."""
-        if not released:
-            return
         since = released - TICK
-        for path, folder in self._open.items():
-            for number, name in enumerate(folder.names):
-                row = folder.row(number)
-                if row[CTIME] >= since and row != _FOLDER:
-                    folder.set(number, (*NO_ROW[:-1], row[-1]), NO_DIGEST, ())
-                    self._leave_out(join(path, name), "late", LATE)
-        owns = {path: folder.own for path, folder in self._open.items()}
-        owns |= {path: folder.own for path, folder in self._folders.items()}
-        self._late = [path or "." for path, own in owns.items() if own[CTIME] >= since]
+        for path, entry in self._entries.items() if released else ():
+            if entry.ctime < since:
+                continue
+            if entry.kind == "d":
+                self._late.append(path)
+            else:  # only its inode is known
+                self._entries[path] = KeptEntry(_ROW.pack(*(0,) * 6, entry.inode))
+                self._leave_out(path, "late", LATE)
 
 
 def _digest(descriptor: int, length: int) -> bytes:
@@ -575,8 +437,3 @@ def _compile(patterns: list[str]) -> Callable[[str], object]:
     import re
 
     return re.compile("|".join(map(fnmatch.translate, patterns))).match
-
-
-def join(path: str, name: str) -> str:
-    """Return the path of a name in a directory of the project."""
-    return f"{path}/{name}" if path else name

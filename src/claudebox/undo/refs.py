@@ -12,15 +12,16 @@ import time
 
 from claudebox.base import syscalls
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import Closing, list_names, read_small, write_all
+from claudebox.base.files import list_names, read_small, write_all
 from claudebox.base.records import Value
 from claudebox.git.facts import read_entries
-from claudebox.host import protected as host_protected
+from claudebox.git.state import parse_refs
 from claudebox.undo.manifest import KeptRefs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import Self
 
     from claudebox.git.sandbox import GitSandbox, Tools
     from claudebox.git.state import Private
@@ -31,8 +32,16 @@ if TYPE_CHECKING:
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _INDEX_LIMIT = 1 << 30
 _STAGE = 0x3000  # in the flags of an index entry
-_CHANGED = "it has just changed"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATIENCE, _POLL = 2.0, 0.02  # seconds for which another git may hold a lock
+_UPDATE = """\
+git update-ref -z --stdin || exit
+case $1 in
+"") ;;
+"ref: "*) git symbolic-ref HEAD "${1#ref: }" ;;
+*) git update-ref --no-deref HEAD "$1" ;;
+esac
+"""
 _OTHER = "-"  # the value of a ref of another worktree consists of these
 
 
@@ -41,12 +50,8 @@ def read_refs(private: str, common: str, git_dir: str, work_tree: str, only: str
 
     Refs of other worktrees have dashes for a value: this session does not change them.
     """
-    refs: dict[str, str] = {}
-    packed = (read_small(f"{common}/packed-refs", limit=1 << 28) or b"").decode("utf-8", "surrogateescape")
-    for row in packed.split("\n"):
-        value, _, name = row.partition(" ")
-        if row[:1] not in ("#", "^") and name.startswith(("refs/heads/", "refs/tags/")):
-            refs[name] = value
+    packed = parse_refs(os.fsdecode(read_small(f"{common}/packed-refs", limit=1 << 28) or b""))
+    refs = {name: value for name, value in packed.items() if name.startswith(("refs/heads/", "refs/tags/"))}
     for kind in ("heads", "tags"):
         for name in _loose(f"{common}/refs/{kind}", f"refs/{kind}"):
             refs[name] = os.fsdecode((read_small(f"{common}/{name}") or b"").strip())
@@ -127,21 +132,6 @@ def _loose(directory: str, name: str) -> Iterator[str]:
             yield from _loose(entry.path, f"{name}/{entry.name}")
         elif entry.is_file(follow_symlinks=False) and not entry.name.endswith(".lock"):
             yield f"{name}/{entry.name}"
-
-
-def standing_stubs(instance_directory: str, root: str) -> list[str]:
-    """Return the stubs of sessions in a project that are still empty."""
-    content = read_small(f"{instance_directory}/{host_protected.STUBS}", limit=host_protected.STUBS_LIMIT) or b""
-    rows = {row.path for row in host_protected.parse_stubs(content) if row.path.startswith(f"{root.rstrip('/')}/")}
-    return sorted(filter(_is_empty, rows))
-
-
-def _is_empty(path: str) -> bool:
-    try:
-        status = os.lstat(path)
-        return not (os.listdir(path) if stat.S_ISDIR(status.st_mode) else status.st_size)
-    except OSError:
-        return False
 
 
 def read_present(before: Snapshot, keep: Callable[[bytes], bytes] | None) -> list[KeptRefs]:
@@ -247,93 +237,90 @@ def _put_back(
 
     problems: dict[str, str] = {}
     layout, (before, now) = private.state().layout, rows
-    bound = {_branch(before.head), _branch(now.head)}
-    index = next((move for move in moves if move.name == "index"), None)
-    head = next((move for move in moves if move.name == "HEAD"), None)
     refs = sorted((move for move in moves if move.name.startswith("refs/")), key=lambda move: bool(move.before))
-    together = [move for move in refs if move.name in bound]
-    names = [move.name for move in moves if move in together or move in (head, index)]
-
+    together = [move for move in refs if move.name in (_branch(before.head), _branch(now.head))]
+    changed = {move.name: move for move in moves if move in together or move.name in ("HEAD", "index")}
     with host_side(tools, private.path, layout, Limits(), "undo") as real:
-
-        def move_head() -> bool:
-            """Move branch and HEAD back, all of them or none; the index follows under its lock."""
-            why = "" if _is_unmoved(now, layout.git_dir, "index") else _CHANGED
-            why = why or _update(real.box, ((move.name, move.before, move.now) for move in together))
-            if why:
-                problems.update(dict.fromkeys(names, why))
-                return False
-            try:
-                if head is not None and not _replace_locked(
-                    f"{layout.git_dir}/HEAD", os.fsencode(f"{head.before}\n"),
-                    lambda: _is_unmoved(now, layout.git_dir, "HEAD"),
-                ):  # fmt: skip
-                    raise GitError(_CHANGED)
-                if index is not None and not index.before:  # there was none
-                    os.unlink(f"{layout.git_dir}/index")
-                    return False
-            except (GitError, OSError):
-                _update(real.box, ((move.name, move.now, move.before) for move in together))
-                raise
-            return True
-
         for move in refs:  # deletions first: `a` and `a/b` cannot both be there
-            if move not in together and (why := _update(real.box, [(move.name, move.before, move.now)])):
+            if move not in together and (why := _update(real.box, [move])):
                 problems[move.name] = why
         try:
-            if index is not None:
-                content = b"".join(store.read_content(index.before)) if index.before else b""
-                _replace_locked(f"{layout.git_dir}/index", content, move_head, before.index_mtime)
-            elif names:
-                move_head()
+            why = _move_checkout(real.box, store, layout.git_dir, rows, changed) if changed else ""
         except (GitError, OSError) as error:
-            problems |= dict.fromkeys(names, str(error))
+            why = str(error)
+        problems |= dict.fromkeys(changed, why) if why else {}
     return problems
 
 
-def _replace_locked(path: str, content: bytes, is_unmoved: Callable[[], bool], mtime: int = 0) -> bool:
-    """Replace a file of git under its lock if it is as it was; return whether that was done."""
-    lock, replaced = f"{path}.lock", False
-    descriptor = _take_lock(lock)
-    try:
-        with Closing(descriptor):
-            write_all(descriptor, content)
-        if mtime:
-            os.utime(lock, ns=(mtime, mtime))
-        if is_unmoved():
-            os.rename(lock, path)
-            replaced = True
-        return replaced
-    finally:
-        if not replaced:
-            os.unlink(lock)
+def _move_checkout(
+    box: GitSandbox, store: SnapshotStore, git_dir: str, rows: tuple[KeptRefs, KeptRefs], moves: dict[str, RefMove]
+) -> str:
+    """Move branch, HEAD and index back, all of them or none; return why not."""
+    before, now = rows
+    index = b"".join(store.read_content(bytes.fromhex(before.index))) if before.index else b""
+    with _IndexLock(f"{git_dir}/index") as lock:
+        lock.write(index, before.index_mtime)
+        if not _is_unmoved(now, git_dir):
+            return "it has just changed"
+        branches = [move for name, move in moves.items() if name not in ("HEAD", "index")]
+        why = _update(box, branches, before.head if "HEAD" in moves else "")
+        if "index" in moves and not why:
+            if index:
+                lock.become_index()
+            else:  # there was none
+                os.unlink(f"{git_dir}/index")
+        return why
 
 
-def _take_lock(lock: str) -> int:
-    from claudebox.git.sandbox import GitError
+class _IndexLock:
+    """The lock of an index, which git takes as well: the file that takes the place of the index."""
 
-    limit = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            return os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            if time.monotonic() > limit:
-                raise GitError(f"`{lock}` is held by another git") from None
-            time.sleep(_POLL)
+    def __init__(self, path: str) -> None:
+        self._path, self._lock = path, f"{path}.lock"
+
+    def __enter__(self) -> Self:
+        from claudebox.git.sandbox import GitError
+
+        limit = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._descriptor = os.open(self._lock, _NEW, 0o644)
+                return self
+            except FileExistsError:
+                if time.monotonic() > limit:
+                    raise GitError(f"`{self._lock}` is held by another git") from None
+                time.sleep(_POLL)
+
+    def write(self, content: bytes, mtime: int) -> None:
+        write_all(self._descriptor, content)
+        os.utime(self._descriptor, ns=(mtime, mtime))
+
+    def become_index(self) -> None:
+        os.rename(self._lock, self._path)
+        self._lock = ""
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+        if self._lock:
+            os.unlink(self._lock)
 
 
-def _is_unmoved(now: KeptRefs, git_dir: str, name: str) -> bool:
-    if name == "HEAD":
-        return os.fsdecode(read_small(f"{git_dir}/HEAD") or b"").strip() == now.head
-    return with_index(now, *read_index(git_dir), None).staged == now.staged
+def _is_unmoved(now: KeptRefs, git_dir: str) -> bool:
+    head = os.fsdecode(read_small(f"{git_dir}/HEAD") or b"").strip()
+    return head == now.head and with_index(now, *read_index(git_dir), None).staged == now.staged
 
 
-def _update(box: GitSandbox, rows: Iterable[tuple[str, str, str]]) -> str:
-    """Give refs their new values, all of them or none, if they have the old ones; return the problem."""
-    words = "".join(f"update {name}\0{new or '0' * len(old)}\0{old or '0' * len(new)}\0" for name, new, old in rows)
-    if words and box.run("git", "update-ref", "-z", "--stdin", data=os.fsencode(words)):
-        return box.message() or "git update-ref failed"
-    return ""
+def _update(box: GitSandbox, moves: list[RefMove], head: str = "") -> str:
+    """Give refs their former values, all of them or none, if they have the present ones, then HEAD; return the problem.
+
+    Git takes the lock of HEAD, too, for the branch that is checked out.
+    """
+    rows = ((move.name, move.before or "0" * len(move.now), move.now or "0" * len(move.before)) for move in moves)
+    words = "".join(f"update {name}\0{new}\0{old}\0" for name, new, old in rows)
+    if not words and not head:
+        return ""
+    failed = box.script(_UPDATE, head, data=os.fsencode(words))
+    return (box.message() or "git update-ref failed") if failed else ""
 
 
 def _branch(head: str) -> str:

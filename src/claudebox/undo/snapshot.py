@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 import select
+import stat
 import sys
 import time
 
 from claudebox.base import console, process, trees
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import LOST, Closing, identify
+from claudebox.base.files import LOST, Closing, identify, read_small
 from claudebox.base.records import Value
+from claudebox.host import protected as host_protected
 from claudebox.run.sidecars import Sidecar
 from claudebox.undo.manifest import LeftOut, Scan, Snapshot
 
@@ -148,10 +150,23 @@ def _keep_end(
 
 def find_skipped(start: Snapshot, directory: str) -> list[str]:
     """Return what later scans leave out: git directories of the host, what was not kept, stubs in `directory`."""
-    from claudebox.undo.refs import standing_stubs
-
     outside = [path for path, row in start.left_out.items() if row.kind == "outside"]
     return [*(row.real for row in start.repositories), *outside, *standing_stubs(directory, start.root)]
+
+
+def standing_stubs(instance_directory: str, root: str) -> list[str]:
+    """Return the stubs of sessions in a project that are still empty."""
+    content = read_small(f"{instance_directory}/{host_protected.STUBS}", limit=host_protected.STUBS_LIMIT) or b""
+    rows = {row.path for row in host_protected.parse_stubs(content) if row.path.startswith(f"{root.rstrip('/')}/")}
+    return sorted(filter(_is_empty, rows))
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        status = os.lstat(path)
+        return not (os.listdir(path) if stat.S_ISDIR(status.st_mode) else status.st_size)
+    except OSError:
+        return False
 
 
 def is_available() -> bool:
@@ -281,7 +296,7 @@ class SnapshotJob:
             if own.ref_format == "files"
         ]
         skipped = [*(own.real for own in rows), *(stub.path for stub in plan.stubs),
-                   *undo_refs.standing_stubs(plan.directory, plan.workdir)]  # fmt: skip
+                   *standing_stubs(plan.directory, plan.workdir)]  # fmt: skip
         known = self._store.newest_like(plan.workdir)
         self._scan = Scan(plan.workdir, self._store, known, most=wanted.most, names=wanted.excluded,
                           skipped=skipped)  # fmt: skip

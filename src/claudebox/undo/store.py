@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 DATABASE = "snapshots.sqlite"
 UNDO = "-undo"  # suffix of snapshots that were taken before an undo
-_VERSION = 4  # before: files of our own format
-_FORMER = (".start", ".snapshot")
+_VERSION = 5  # before: other rows, and files of our own format
 _MARSHAL = 2  # the oldest format that holds all we write, read by every Python
 _LOCK = "lock"
 _PIECE = 1 << 20
@@ -35,8 +34,9 @@ _WAIT = 5.0  # seconds for other sessions of this project; the end of a session 
 _SWEEP = 8  # contents are swept with every so many sessions
 _SCHEMA = (
     "PRAGMA auto_vacuum = FULL",
-    """CREATE TABLE IF NOT EXISTS session (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, root TEXT,
-    whole INTEGER, start BLOB, finish BLOB)""",
+    "DROP TABLE IF EXISTS session",
+    """CREATE TABLE session (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, root TEXT, whole INTEGER,
+    start BLOB, finish BLOB)""",
     "CREATE TABLE IF NOT EXISTS content (digest BLOB, part INTEGER, data BLOB, PRIMARY KEY (digest, part))",
     f"PRAGMA user_version = {_VERSION}",
 )
@@ -73,7 +73,18 @@ class SnapshotStore:
         if version > _VERSION:
             raise ClaudeboxError(f"the snapshots in `{directory}` are of a later version of claudebox")
         self._run("PRAGMA synchronous = NORMAL")
-        for words in _SCHEMA if not version else ():
+        if version < _VERSION:
+            self._create()
+
+    def _create(self) -> None:
+        """Make the tables, in the place of what an earlier version left."""
+        import shutil
+
+        for name in os.listdir(self.directory) if self._lock >= 0 else ():
+            if name != _LOCK and not name.startswith(DATABASE):
+                path = f"{self.directory}/{name}"
+                shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.unlink(path)
+        for words in _SCHEMA:
             self._run(words)
 
     def close(self) -> None:
@@ -119,10 +130,6 @@ class SnapshotStore:
     def names(self) -> list[str]:
         """Return the names of the sessions that have a snapshot, oldest first."""
         return [name for (name,) in self._read("SELECT name FROM session WHERE whole ORDER BY number")]
-
-    def has_former(self) -> bool:
-        """Return whether snapshots of an earlier version lie here."""
-        return os.path.isdir(self.directory) and any(name.endswith(_FORMER) for name in os.listdir(self.directory))
 
     def find_start(self, session: str) -> Snapshot | None:
         """Return the project when a session began, also if its snapshot was cut off."""
@@ -233,22 +240,21 @@ class SnapshotStore:
         if self._size > _BATCH:
             self.save()
 
-    def read_content(self, name: str) -> Iterator[bytes]:
-        """Yield a content in pieces; raise OSError if it is missing or damaged."""
+    def read_content(self, name: bytes) -> Iterator[bytes]:
+        """Yield a content in pieces, given its digest; raise OSError if it is missing or damaged."""
         import zlib
 
-        found = bytes.fromhex(name)
         digest = new_digest(_PIECE)
         part = 0
         try:
-            while rows := self._read("SELECT data FROM content WHERE digest = ? AND part = ?", found, part):
+            while rows := self._read("SELECT data FROM content WHERE digest = ? AND part = ?", name, part):
                 piece = zlib.decompress(rows[0][0])
                 digest.update(piece)
                 yield piece
                 part += 1
         except (ClaudeboxError, zlib.error):
             raise OSError(_DAMAGED) from None
-        if digest.digest() != found:
+        if digest.digest() != name:
             raise OSError(_DAMAGED if part else "its content is not in the snapshots")
 
     def prune(self, keep: int) -> None:
@@ -262,7 +268,6 @@ class SnapshotStore:
             kept = self._read("SELECT number FROM session WHERE whole ORDER BY number DESC LIMIT ?", keep)
             if kept and self._read("SELECT 1 FROM session WHERE number < ?", kept[-1][0]):
                 self._run("DELETE FROM session WHERE number < ?", kept[-1][0])
-                self._remove_former()
                 if kept[0][0] % _SWEEP == 0:
                     self.sweep()
         except (ClaudeboxError, OSError):  # damaged: no sweep; the snapshot of this session is written
@@ -278,15 +283,6 @@ class SnapshotStore:
                 used |= self._unpack("", content).contents()
         self._run_all("DELETE FROM content WHERE digest = ?", [(digest,) for digest in self._digests() - used])
         self._known = None
-
-    def _remove_former(self) -> None:
-        """Remove the files of earlier versions."""
-        import shutil
-
-        for name in os.listdir(self.directory):
-            if name not in (_LOCK, DATABASE, f"{DATABASE}-journal"):
-                path = f"{self.directory}/{name}"
-                shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.unlink(path)
 
 
 def _pack(snapshot: Snapshot) -> bytes:
