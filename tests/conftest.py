@@ -36,12 +36,13 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 ORDINARY_USER = "claudebox-test"
 PATIENCE = 20.0  # seconds; only a hang needs them
 IN_CI = os.environ.get("CI") == "true"
+SHARED = "CLAUDEBOX_TEST_CHECKOUT"  # the directory of a run for what its workers share
 
 # What one worker does as a whole, since it is made ready once for all of it: daemons, machines, installations.
 TOGETHER = (
     ("tests/nix/test_flake", "tests/nix/test_machine", "tests/nix/test_nixos", "tests/nix/test_package.py"),
     ("tests/nix/",), ("tests/many/fleet/",), ("tests/run/test_containers",), ("tests/test_bench",),
-    ("tests/test_packaging",),
+    ("tests/test_packaging",), ("tests/test_architecture",),
 )  # fmt: skip
 
 settings.register_profile(
@@ -196,9 +197,16 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
-    outcomes = config.getoption("--outcomes")
-    if outcomes and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        return
+    os.environ[SHARED] = tempfile.mkdtemp(prefix="claudebox-checkout-")
+    if outcomes := config.getoption("--outcomes"):
         config.pluginmanager.register(Outcomes(outcomes))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ[SHARED], ignore_errors=True)
 
 
 @functools.cache
@@ -273,17 +281,18 @@ def install_libraries(directory: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def checkout() -> Iterator[str]:
-    """Return a copy of claudebox that every account can read, with its bytecode beside it."""
-    base = tempfile.mkdtemp(prefix="claudebox-checkout-")
-    os.chmod(base, 0o755)
-    for part in ("src", "bin"):
-        shutil.copytree(REPOSITORY / part, f"{base}/{part}", ignore=shutil.ignore_patterns("__pycache__"))
-    install_libraries(f"{base}/.local/libraries")
-    python = "/usr/bin/python3"
-    subprocess.run([python, "-m", "compileall", "-q", f"{base}/src"], check=True)
-    yield base
-    shutil.rmtree(base, ignore_errors=True)
+def checkout() -> str:
+    """Return a copy of claudebox that every account can read, with its bytecode beside it; all workers use the same."""
+    base = os.environ[SHARED]
+    with open(f"{base}/lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stat.S_IMODE(os.stat(base).st_mode) != 0o755:  # it is not complete yet
+            for part in ("src", "bin"):
+                shutil.copytree(REPOSITORY / part, f"{base}/{part}", ignore=shutil.ignore_patterns("__pycache__"))
+            install_libraries(f"{base}/.local/libraries")
+            subprocess.run(["/usr/bin/python3", "-m", "compileall", "-q", f"{base}/src"], check=True)
+            os.chmod(base, 0o755)
+    return base
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,11 +27,6 @@ ROOMS = {"facts": "host", "config": "host", "plan": "plan", "records": "host"}
 TABLES = (*(f"agent.{name}" for name in ("kinds", "record", *kinds.NAMES)), "network.tiers")
 # Where the core meets the features: what they found, what they planned, what of theirs runs beside a sandbox.
 MEETINGS = ("host.gather", "plan.compose", "run.sidecars", "run.launch", "session")
-# Functions of `os` that compute and do not look.
-COMPUTING = {
-    "fsdecode", "fsencode", "fspath", "path.basename", "path.commonpath", "path.dirname", "path.isabs", "path.join",
-    "path.normpath", "path.split", "path.splitext",
-}  # fmt: skip
 # Names that say nothing without their module: a public function has a verb and a noun.
 BARE_VERBS = {"decide", "find", "make", "parse", "read"}
 # These read nothing but their arguments: a plan is the same for the same settings and facts, and a test needs no

@@ -119,11 +119,11 @@ def read_assignment(text: str, origin: str) -> tuple[Setting, list[SettingValue]
     key, _, part = name.partition(".")
     row = find_row(key)
     if row is None and key and assigned:
-        raise unknown_key(key, f"`{origin}`")
+        raise unknown_key(key, origin)
     if row is None or not assigned:
         hint = _explained(row) if row else _LISTED
         raise ClaudeboxError(f"`{origin}` needs KEY=VALUE, not `{text}`", hint=hint)
-    check = _check_text(f"`{origin}`")
+    check = _check_text(origin)
     read: Any = _read_value(row, value, origin)
     check.take(row.file_key, {part: read} if part else read)
     if check.errors:
@@ -299,7 +299,8 @@ class _Check:
     def __init__(self, source: Source, lines: Lines) -> None:
         self.rows: dict[str, list[Row]] = {}
         self.errors: list[str] = []
-        self._shown, self._role, self._lines = source.shown, source.role, lines
+        self._origin, self._role, self._lines = source.shown, source.role, lines
+        self._shown = f"`{self._origin}`" if self._origin.startswith("-") else self._origin  # a flag, or a file
 
     def _wrong(self, line: int, message: str) -> None:
         self.errors.append(f"{self._shown}:{line}: {message}" if line else f"{self._shown}: {message}")
@@ -345,13 +346,14 @@ class _Check:
 
     def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
         """Add a value unless the parser of its setting refuses it."""
-        origin = f"{self._shown}:{line}" if line else self._shown
+        origin = f"{self._origin}:{line}" if line else self._origin
         given = SettingValue(value, origin, fields or {}, self._role == "project")
         try:
             if row.parse is not None:
                 row.parse(given)
         except ClaudeboxError as error:
-            message = error.message.replace(f"`{given.origin}`", f"{given.origin}: `{row.file_key}`", 1)
+            place = f"{self._shown}:{line}" if line else self._shown
+            message = error.message.replace(f"`{given.origin}`", f"{place}: `{row.file_key}`", 1)
             self.errors.append(f"{message}; {error.hint}" if error.hint else message)
         else:
             self.rows.setdefault(row.key, []).append((value, line, given.fields))
