@@ -67,7 +67,7 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
     if host.agent.login.known and not plan.holds_credential:
         from claudebox.agent.login import LoginCopy
 
-        login_copy = LoginCopy(host.agent.login, host.instance, environ)
+        login_copy = LoginCopy(policy.agent.name, host.agent.login, host.instance, environ)
     hint = policy.agent.resume_hint
     terminal = open_terminal(pty=not plan.detached, filtered=policy.filter_terminal, hint=hint)
     receipt = settings.one("receipt").value

@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
+import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.conftest import PATIENCE, Box, need
-from tests.support.models import SAID, Models
+from tests.conftest import PATIENCE, Box, need, wait_until
+from tests.support.models import SAID, Models, make_token
 from tests.support.tui import Tui
+
+from claudebox.agent import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,7 +238,7 @@ def test_an_agent_does_a_task_and_works_in_a_worktree(agent_box, models, trial):
                   ("commit", "-qm", "Begin")):  # fmt: skip
         agent_box.host("git", *words).check_returncode()
     task = {"id": "made", "repo": agent_box.project, "prompt": PROMPT, "agent": trial.name}
-    path, result = agent_box.write(f"{agent_box.base}/task.json", json.dumps(task)), f"{agent_box.base}/result"
+    path, result = agent_box.write(f"{agent_box.home}/task.json", json.dumps(task)), f"{agent_box.home}/result"
     done = agent_box.claudebox("task", path, "--result", result, env=trial.environ(models), timeout=170)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -251,6 +255,30 @@ def test_an_agent_does_a_task_and_works_in_a_worktree(agent_box, models, trial):
     assert copied.returncode == 0, copied.stdout + copied.stderr
     assert not os.path.exists(f"{agent_box.project}/made")
     assert list(Path(f"{agent_box.home}/.claudebox/work").glob("*/copy/made"))
+
+
+@pytest.mark.slow
+def test_codex_on_the_host_writes_its_login_under_the_lock_that_we_take(agent_box, models):
+    # proves I01
+    old = make_token("old", -100)
+    tokens = {"id_token": old, "access_token": old, "refresh_token": "first", "account_id": "account"}
+    document = json.dumps({"auth_mode": "chatgpt", "tokens": tokens, "last_refresh": "2026-01-01T00:00:00Z"})
+    login = Path(agent_box.write(f"{agent_box.home}/.codex/auth.json", document, mode=0o600))
+    (lock,) = (api.login.locks[0] for api in kinds.find_kind("codex").upstreams if api.login is not None)
+    lock = agent_box.write(lock.format(directory=login.parent), "", mode=0o600)
+    words = ("codex", "exec", "-c", f'chatgpt_base_url="{models.address}"', PROMPT)
+    env = agent_box.variables({"CODEX_REFRESH_TOKEN_URL_OVERRIDE": f"{models.address}/oauth/token"})
+    with open(lock, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with subprocess.Popen(
+            words, cwd=agent_box.project, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, **agent_box.account.demotion,
+        ) as codex:  # fmt: skip
+            wait_until(lambda: "-> FLOCK" in Path("/proc/locks").read_text(), "codex waits for the lock")
+            assert login.read_text() == document
+            fcntl.flock(held, fcntl.LOCK_UN)
+            wait_until(lambda: '"next"' in login.read_text(), "codex writes its login")
+            codex.kill()
 
 
 def test_an_agent_that_is_not_installed_says_how_to_get_it(user_box):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import threading
 import time
@@ -14,7 +15,6 @@ from tests.broker.test_model_protocols import OPENAI, RESPONSE, RESPONSES, say
 from tests.support import hosts
 
 from claudebox.agent import kinds
-from claudebox.agent.record import LoginFile
 from claudebox.broker import plan as broker_plan
 from claudebox.broker.facts import find_model_logins
 from claudebox.network.records import Credential
@@ -22,30 +22,8 @@ from claudebox.settings.records import Policy
 
 pytestmark = pytest.mark.process
 
-CODEX = LoginFile(
-    path="~/.codex/auth.json",
-    access="tokens.access_token",
-    refresh="tokens.refresh_token",
-    url="https://auth.openai.com/oauth/token",
-    client="app_of_the_tests",
-    again="run `codex login` there",
-    renewed="last_refresh",
-    more=(("id_token", "tokens.id_token"),),
-    headers=(("tokens.account_id", "chatgpt-account-id"),),
-    official="https://chatgpt.com/backend-api/codex",
-)
-GEMINI = LoginFile(
-    path="~/.gemini/oauth_creds.json",
-    access="access_token",
-    refresh="refresh_token",
-    expires="expiry_date",
-    url="https://oauth2.googleapis.com/token",
-    client="client",
-    secret="public",
-    form=True,
-    again="run `gemini` there",
-    official="https://cloudcode-pa.googleapis.com",
-)
+(CODEX,) = (api.login for api in kinds.find_kind("codex").upstreams if api.login is not None)
+(GEMINI,) = (api.login for api in kinds.find_kind("gemini").upstreams if api.login is not None)
 
 
 def token(name, seconds):
@@ -129,7 +107,7 @@ def test_a_login_of_codex_near_its_end_is_renewed_once_and_written_back(login):
     ((kind, body),) = service.renewals
     assert kind == "application/json"
     assert json.loads(body) == {
-        "grant_type": "refresh_token", "refresh_token": "first-refresh-token", "client_id": "app_of_the_tests",
+        "grant_type": "refresh_token", "refresh_token": "first-refresh-token", "client_id": CODEX.client,
     }  # fmt: skip
     document = json.loads(path.read_text())
     assert document["tokens"]["refresh_token"] == "next-1"
@@ -137,7 +115,27 @@ def test_a_login_of_codex_near_its_end_is_renewed_once_and_written_back(login):
     assert (document["tokens"]["id_token"], document["tokens"]["account_id"], document["other"]) == ("id", "acc-1", 1)
     assert document["last_refresh"].startswith("20")
     assert path.stat().st_mode & 0o777 == 0o600
-    assert not list(path.parent.glob("*lock*"))
+    # Files that codex itself leaves there.
+    assert sorted(found.name for found in path.parent.glob("*lock*")) == ["auth.json.lock", "auth.lock"]
+
+
+@pytest.mark.parametrize("name", ["auth.lock", "auth.json.lock"])
+def test_a_login_of_codex_is_renewed_under_the_locks_of_codex(login, name):
+    service, path, ask = login(CODEX, token("host", 60))
+    with (path.parent / name).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        found = []
+        thread = threading.Thread(target=lambda: found.append(ask()[0]))
+        thread.start()
+        thread.join(1.5)
+        waited = thread.is_alive(), path.read_text().count("next-1")
+        fcntl.flock(held, fcntl.LOCK_UN)
+        thread.join()
+
+    assert waited == (True, 0)
+    assert found == [200]
+    assert path.read_text().count("next-1")
+    assert len(service.renewals) == 1
 
 
 def test_a_token_that_is_refused_is_renewed_and_the_request_repeated(login):
@@ -155,8 +153,8 @@ def test_a_login_of_gemini_is_renewed_by_a_form(login):
     ((kind, body),) = service.renewals
     assert kind == "application/x-www-form-urlencoded"
     assert parse_qs(body) == {
-        "grant_type": ["refresh_token"], "refresh_token": ["first-refresh-token"], "client_id": ["client"],
-        "client_secret": ["public"],
+        "grant_type": ["refresh_token"], "refresh_token": ["first-refresh-token"], "client_id": [GEMINI.client],
+        "client_secret": [GEMINI.secret],
     }  # fmt: skip
     document = json.loads(path.read_text())
     assert document["access_token"] in service.valid

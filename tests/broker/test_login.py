@@ -22,6 +22,7 @@ from claudebox.network.records import Endpoint, Trust
 pytestmark = pytest.mark.process
 
 HOUR = 3600
+TOKENS = "claudeAiOauth"
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def log_in(tmp_path, tokens, *, expires):
     path = directory / ".credentials.json"
     login = {"accessToken": tokens[0], "refreshToken": tokens[1], "expiresAt": int((time.time() + expires) * 1000)}
     document = {
-        UPSTREAM.tokens: {**login, "scopes": ["user:inference"], "subscriptionType": "max"},
+        TOKENS: {**login, "scopes": ["user:inference"], "subscriptionType": "max"},
         "other": {"kept": 1},
     }
     new = directory / "new"
@@ -99,8 +100,8 @@ def test_a_login_near_its_end_is_renewed_before_it_is_used(hosts, tmp_path):
     assert hosts.renewals == ["refresh-host"]
     assert hosts.messages == ["access-renewed-1"] * 3
     document = read(path)
-    assert document[UPSTREAM.tokens]["refreshToken"] == "refresh-renewed-1"
-    assert document[UPSTREAM.tokens]["subscriptionType"] == "max"
+    assert document[TOKENS]["refreshToken"] == "refresh-renewed-1"
+    assert document[TOKENS]["subscriptionType"] == "max"
     assert document["other"] == {"kept": 1}
     assert os.stat(path).st_mode & 0o777 == 0o600
     assert [name for name in os.listdir(os.path.dirname(path)) if "lock" in name] == []
@@ -164,7 +165,7 @@ def test_twenty_sessions_renew_once_and_nobody_is_logged_out(hosts, tmp_path):
 
     assert statuses == [200] * 20
     assert hosts.renewals == ["refresh-host"]
-    assert read(path)[UPSTREAM.tokens]["refreshToken"] == "refresh-renewed-1"
+    assert read(path)[TOKENS]["refreshToken"] == "refresh-renewed-1"
 
 
 def test_a_login_that_is_refused_is_told_and_not_tried_again_and_again(hosts, tmp_path):
@@ -227,7 +228,7 @@ def test_an_upstream_that_refuses_everything_spends_one_token_a_minute(hosts, tm
             assert [ask()[0] for _ in range(5)] == [401] * 5
 
     assert hosts.renewals == ["refresh-host"]
-    assert read(path)[UPSTREAM.tokens]["refreshToken"] == "refresh-renewed-1"
+    assert read(path)[TOKENS]["refreshToken"] == "refresh-renewed-1"
     log_in(tmp_path, ("access-gone", "refresh-renewed-1"), expires=HOUR * 8)
     hosts.honours = True
     with session(hosts, path) as ask:  # the limit is that of a token, not of the file
@@ -246,7 +247,7 @@ def test_new_tokens_are_kept_however_odd_the_rest_of_the_answer_is(hosts, tmp_pa
     with session(hosts, path) as ask:
         assert [ask()[0] for _ in range(3)] == [200] * 3
 
-    tokens = read(path)[UPSTREAM.tokens]
+    tokens = read(path)[TOKENS]
     assert (tokens["accessToken"], tokens["refreshToken"]) == ("access-renewed-1", "refresh-renewed-1")
     assert hosts.renewals == ["refresh-host"]
     assert time.time() + 600 < tokens["expiresAt"] / 1000 < time.time() + 400 * 86400
@@ -260,8 +261,8 @@ def test_a_new_refresh_token_is_kept_even_without_an_access_token(hosts, tmp_pat
     with session(hosts, path) as ask:
         ask()
 
-    assert read(path)[UPSTREAM.tokens]["refreshToken"] == "refresh-renewed-1"
-    assert read(path)[UPSTREAM.tokens]["accessToken"] == "access-host"
+    assert read(path)[TOKENS]["refreshToken"] == "refresh-renewed-1"
+    assert read(path)[TOKENS]["accessToken"] == "access-host"
 
 
 def test_a_session_that_ends_in_the_midst_of_a_renewal_loses_nothing(hosts, tmp_path):
@@ -272,9 +273,9 @@ def test_a_session_that_ends_in_the_midst_of_a_renewal_loses_nothing(hosts, tmp_
     with session(hosts, path) as ask:
         threading.Thread(target=attempt, args=(ask,), daemon=True).start()
         assert wait_until(lambda: hosts.renewals == ["refresh-host"])
-    assert read(path)[UPSTREAM.tokens]["refreshToken"] == "refresh-host"  # the broker has ended, the answer is to come
+    assert read(path)[TOKENS]["refreshToken"] == "refresh-host"  # the broker has ended, the answer is to come
 
-    assert wait_until(lambda: read(path)[UPSTREAM.tokens]["refreshToken"] == "refresh-renewed-1", 15)
+    assert wait_until(lambda: read(path)[TOKENS]["refreshToken"] == "refresh-renewed-1", 15)
     assert wait_until(lambda: not [name for name in os.listdir(os.path.dirname(path)) if "lock" in name])
     assert not os.path.exists(f"{os.path.dirname(path)}.lock")
     with session(hosts, path) as ask:
@@ -296,7 +297,7 @@ def test_a_login_that_cannot_be_written_is_not_spent(hosts, tmp_path, monkeypatc
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space"):
-        renewal.renew(path)
+        renewal.renew(path, LOGIN)
 
     assert hosts.renewals == []
     assert sorted(os.listdir(os.path.dirname(path))) == [".credentials.json"]
@@ -310,4 +311,4 @@ def test_somebody_who_holds_the_lock_for_writing_does_not_cost_the_token(hosts, 
     with session(hosts, path) as ask:
         assert ask()[0] == 200
 
-    assert read(path)[UPSTREAM.tokens]["refreshToken"] == "refresh-renewed-1"
+    assert read(path)[TOKENS]["refreshToken"] == "refresh-renewed-1"

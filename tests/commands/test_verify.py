@@ -107,6 +107,20 @@ def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     assert journal(box) == []
 
 
+@pytest.mark.parametrize(("tier", "agent"), [("full", "opencode"), ("none", "codex"), ("allow", "gemini")])
+def test_the_key_or_login_of_another_agent_is_not_inside_either(user_box, tier, agent):
+    # proves AUTH-01
+    user_box.write(f"{user_box.home}/.codex/auth.json", json.dumps({"OPENAI_API_KEY": "k" * 20}), mode=0o600)
+    tokens = {"access_token": "a" * 20, "refresh_token": "r" * 20, "expiry_date": 1 << 43}
+    user_box.write(f"{user_box.home}/.gemini/oauth_creds.json", json.dumps(tokens), mode=0o600)
+    env = {"ANTHROPIC_API_KEY": "sk-ant", "OPENAI_API_KEY": "sk-x"} if agent == "opencode" else {}
+    result = user_box.claudebox("--verify", "--json", "--network", tier, agent, env=env)
+    rows = {row["promise"]: row["status"] for row in json.loads(result.stdout)["promises"]}
+
+    assert result.returncode == 0, result.stdout
+    assert rows["credential"] == "held"
+
+
 ON_THE_HOST = """
 def run_on_the_host(planned, values):
     paths = []

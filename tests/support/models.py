@@ -6,9 +6,11 @@ request. Requests without the real key get 401.
 
 from __future__ import annotations
 
+import base64
 import http.server
 import json
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -22,6 +24,13 @@ _SHELLS = (
     "exec_command", "shell_command", "local_shell", "shell", "run_shell_command", "bash", "run_terminal_cmd", "Bash",
 )  # fmt: skip
 _EDIT = "Here is a file.\n\nmade\n```\n<<<<<<< SEARCH\n=======\n{text}\n>>>>>>> REPLACE\n```\n"
+
+
+def make_token(name: str, seconds: int = 36000) -> str:
+    """Return a JSON web token of ChatGPT that ends in so many seconds."""
+    account = {"chatgpt_account_id": "account", "chatgpt_user_id": "user", "chatgpt_plan_type": "plus"}
+    claims = {"exp": int(time.time()) + seconds, "email": "a@example.org", "https://api.openai.com/auth": account}
+    return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.{name}"
 
 
 class Models:
@@ -72,6 +81,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self._read()
         path = self.path.partition("?")[0]
+        if path.endswith("/oauth/token"):
+            return self._send(200, {"access_token": make_token("fresh"), "id_token": make_token("fresh"),
+                                    "refresh_token": "next", "expires_in": 36000})  # fmt: skip
         if not any(self.parent.key in value for value in self.headers.values()):
             return self._send(401, {"error": {"message": "this is not the real key", "code": 401}})
         asked = json.loads(body or b"{}")
@@ -131,10 +143,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return name, words
 
     def _responses(self, asked: dict[str, Any]) -> Iterator[Event]:
-        tools = ((row.get("name", ""), row.get("parameters") or {}) for row in asked.get("tools") or ())
-        call = None if "function_call_output" in json.dumps(asked.get("input")) else self._call(tools)
+        tools = list(_flatten(asked.get("tools") or (), asked.get("input") or ()))
+        done = any(str(row.get("type")).endswith("_call_output") for row in asked.get("input") or ())
+        call = None if done else self._call((row.get("name", ""), row.get("parameters") or {}) for row in tools)
         items: list[dict[str, Any]] = []
-        if call:
+        if not done and any((row.get("type"), row.get("name")) == ("custom", "exec") for row in tools):  # JavaScript
+            items.append({"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_1", "name": "exec",
+                          "input": f"text(await tools.exec_command({{cmd: {json.dumps(self.parent.command)}}}))",
+                          "status": "completed"})  # fmt: skip
+        elif call:
             items.append({"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": call[0],
                           "arguments": json.dumps(call[1]), "status": "completed"})  # fmt: skip
         else:
@@ -147,7 +164,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         made["model"] = asked.get("model")
         yield "response.created", {"type": "response.created", "response": {**made, "status": "in_progress"}}
         for number, item in enumerate(items):
-            empty = {**item, "content": []} if item["type"] == "message" else {**item, "arguments": ""}
+            empty = {**item, "content": []} if item["type"] == "message" else {**item, "arguments": "", "input": ""}
             yield _item("added", number, empty)
             if item["type"] == "message":
                 at = {"item_id": item["id"], "output_index": number, "content_index": 0}
@@ -156,7 +173,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 yield "response.output_text.delta", {"type": "response.output_text.delta", **at, "delta": SAID}
                 yield "response.output_text.done", {"type": "response.output_text.done", **at, "text": SAID}
                 yield f"{part}.done", {"type": f"{part}.done", **at, "part": item["content"][0]}
-            else:
+            elif item["type"] == "function_call":
                 at = {"item_id": item["id"], "output_index": number}
                 kind = "response.function_call_arguments"
                 yield f"{kind}.delta", {"type": f"{kind}.delta", **at, "delta": item["arguments"]}
@@ -236,6 +253,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if "/v1internal:" in self.path:
             document = {"response": document}
         return self._stream([("", document)]) if streamed else self._send(200, document)
+
+
+def _flatten(*lists: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield tools, also those in namespaces and in items of the input."""
+    for row in (row for rows in lists for row in rows):
+        yield row
+        yield from _flatten(row.get("tools") or ())
 
 
 def _item(what: str, number: int, item: dict[str, Any]) -> Event:

@@ -42,7 +42,7 @@ LOGIN = LoginFile(
     url="https://platform.claude.com/v1/oauth/token",
     client="9d1c250a-e61b-44d9-88ed-5944d1962f5e",  # public
     again="run `claude` there and `/login`",
-    # In the client's order; the last one around its writing.
+    # In the client's order.
     locks=("{directory}/.oauth_refresh.lock", "{directory}.lock"),
     write_lock="{directory}/.storage-write.lock",
 )
@@ -69,15 +69,13 @@ UPSTREAM = ModelService(
         ),
         ("CLAUDE_CODE_USE_FOUNDRY", "Microsoft Foundry", "ANTHROPIC_FOUNDRY_RESOURCE and ANTHROPIC_FOUNDRY_API_KEY"),
     ),
-    login_file=LOGIN,
-    token_url=LOGIN.url,
-    token_client=LOGIN.client,
-    tokens="claudeAiOauth",
+    login=LOGIN,
     login_traits=(
-        ("subscriptionType", "CLAUDE_CODE_SUBSCRIPTION_TYPE"),
-        ("rateLimitTier", "CLAUDE_CODE_RATE_LIMIT_TIER"),
-        ("scopes", "CLAUDE_CODE_OAUTH_SCOPES"),
+        ("claudeAiOauth.subscriptionType", "CLAUDE_CODE_SUBSCRIPTION_TYPE"),
+        ("claudeAiOauth.rateLimitTier", "CLAUDE_CODE_RATE_LIMIT_TIER"),
+        ("claudeAiOauth.scopes", "CLAUDE_CODE_OAUTH_SCOPES"),
     ),
+    account="claude/.claude.json:oauthAccount.emailAddress",
     socket="/run/claudebox/api.sock",
     socket_variable="ANTHROPIC_UNIX_SOCKET",  # all requests to the model go there, and no login is read from a file
     # The client's own word for a credential that somebody else puts in: with it, organisation policies are asked
@@ -155,7 +153,6 @@ CLAUDE = AgentKind(
         ),
     ),
     login="/run/claudebox/login",  # around the store, because the client locks it from outside
-    login_file=".credentials.json",
     transcripts="claude/projects/*/*.jsonl",
     managed=_MANAGED,
     instructions=f"{_MANAGED}/CLAUDE.md",

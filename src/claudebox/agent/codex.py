@@ -17,6 +17,7 @@ CODEX = AgentKind(
     # Its own sandbox cannot be made in this one.
     always=(
         "--dangerously-bypass-approvals-and-sandbox", "-c", "check_for_update_on_startup=false",
+        "-c", "analytics.enabled=false",  # or each end waits five seconds where it cannot be reached
         "-c", 'projects={"{workdir}"={trust_level="trusted"}}',
     ),
     printing=frozenset(("exec", "e", "review")),
@@ -73,6 +74,9 @@ CODEX = AgentKind(
                 more=(("id_token", "tokens.id_token"),),
                 headers=(("tokens.account_id", "chatgpt-account-id"),),
                 official="https://chatgpt.com/backend-api/codex",
+                locks=("{directory}/auth.lock",),
+                write_lock="{path}.lock",
+                flock=True,
             ),
         ),
     ),

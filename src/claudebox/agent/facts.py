@@ -11,15 +11,15 @@ from claudebox.base.files import Closing, list_names, parse_object, read_small, 
 from claudebox.base.records import Value
 from claudebox.host.programs import executable
 from claudebox.host.records import AgentFacts
-from claudebox.tables.paths import TEXTS
+from claudebox.tables.paths import STATE, TEXTS
 from claudebox.tables.secrets import looks_secret, value_looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, Literal
+    from typing import Literal
 
-    from claudebox.agent.record import AgentKind, ModelService
+    from claudebox.agent.record import AgentKind, LoginFile, ModelService
     from claudebox.base.state import Instance
     from claudebox.host.texts import Texts
     from claudebox.settings.records import Policy
@@ -108,26 +108,26 @@ def _examine_texts(policy: Policy, home: str) -> Texts | None:
 
 def find_login(agent: AgentKind, home: str, instance: Instance) -> Login:
     """Return the login to use: claudebox's own before that of the host's client."""
-    if not agent.login_file:
+    if agent.upstream.login is None:
         return Login()
     own = f"{instance.login}/credentials.json"
     if os.path.isfile(own):
         return Login("claudebox", own)
-    host = f"{home}/{agent.directory}/{agent.login_file}"
+    host = f"{home}{agent.upstream.login.path[1:]}"
     if os.path.isfile(host):
         return Login("host", host)
-    inside = f"{instance.own_login}/store/.credentials.json"
+    inside = f"{instance.own_login}/store/{os.path.basename(host)}"
     return Login(path=inside) if os.path.isfile(inside) else Login()
 
 
 def read_login(service: ModelService, login: Login) -> Login:
     """Return the same login with what it says of itself; the tokens are not kept."""
-    tokens = tokens_of(service, syscalls.parse_json(read_small(login.path, limit=_LIMIT, follow=True) or b""))
-    if tokens is None or not isinstance(tokens.get("accessToken"), str):
+    document = syscalls.parse_json(read_small(login.path, limit=_LIMIT, follow=True) or b"")
+    if service.login is None or not text_at(document, service.login.access):
         return login
     found = []
     for field, variable in service.login_traits:
-        value = tokens.get(field)
+        value = value_at(document, field)
         words = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
         if words and all(word and set(word) <= _PLAIN for word in words):
             found.append((variable, " ".join(words)))
@@ -159,38 +159,24 @@ def value_at(document: object, field: str) -> object:
     return document
 
 
-def tokens_of(service: ModelService, document: object) -> dict[str, Any] | None:
-    """Return the part of a login file that holds the tokens."""
-    tokens = document.get(service.tokens) if isinstance(document, dict) else None
-    return tokens if isinstance(tokens, dict) else None
-
-
-def as_document(service: ModelService, tokens: dict[str, Any]) -> dict[str, Any]:
-    """Return a login file with these tokens."""
-    return {service.tokens: tokens}
-
-
-def list_tokens(service: ModelService, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the tokens of a login file, and what to call them."""
-    tokens = tokens_of(service, syscalls.parse_json(read_small(path, limit=_LIMIT) or b"{}")) or {}
-    for key, name in (("accessToken", "access token of the login"), ("refreshToken", "refresh token of the login")):
-        if isinstance(tokens.get(key), str):
-            yield name, tokens[key]
-
-
 def list_secrets(agents: Iterable[AgentKind], home: str) -> Iterator[tuple[str, str]]:
     """Yield the tokens and keys in files of agents on this machine, and what to call them."""
     for agent in agents:
-        if agent.login_file:
-            yield from list_tokens(agent.upstream, f"{home}/{agent.directory}/{agent.login_file}")
-        for api in agent.upstreams:
-            login = api.login
-            fields = [f"{login.path}:{field}" for field in (login.access, login.refresh)] if login else []
-            for place in (*fields, *api.files):
-                path, _, field = place.rpartition(":")
-                path = f"{home}{path[1:]}" if path.startswith("~/") else path
-                if found := read_field(path, field):
-                    yield f"{field} of {place.partition(':')[0]}", found
+        for login in agent.logins:
+            yield from list_tokens(login, f"{home}{login.path[1:]}")
+        if agent.upstream.login is not None:
+            yield from list_tokens(agent.upstream.login, f"{home}/{STATE}/login/credentials.json")
+        for place in (place for api in agent.upstreams for place in api.files):
+            path, _, field = place.rpartition(":")
+            if found := read_field(f"{home}{path[1:]}" if path.startswith("~/") else path, field):
+                yield f"{field} of {path}", found
+
+
+def list_tokens(login: LoginFile, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the tokens of a login file, and what to call them."""
+    for field, name in ((login.access, "access"), (login.refresh, "refresh")):
+        if found := read_field(path, field):
+            yield f"{name} token of the login", found
 
 
 def find_credential(service: ModelService, environ: dict[str, str], login: Login) -> str:

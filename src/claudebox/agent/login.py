@@ -37,10 +37,10 @@ _REFRESHER = (
 
 
 def put_at(document: dict[str, Any], field: str, value: object) -> None:
-    """Set a field, in objects that are there."""
+    """Set a field, and make the objects around it."""
     *above, name = field.split(".")
     for part in above:
-        inner = document.get(part)
+        inner = document.setdefault(part, {})
         if not isinstance(inner, dict):
             return
         document = inner
@@ -69,8 +69,8 @@ def _end_of(token: str) -> object:
 class LoginCopy:
     """The copy of the login that the sandbox sees, renewed before it expires; `look` is called while it runs."""
 
-    def __init__(self, login: Login, instance: Instance, environ: dict[str, str]) -> None:
-        self._login = login
+    def __init__(self, agent: str, login: Login, instance: Instance, environ: dict[str, str]) -> None:
+        self._agent, self._login = agent, login
         self._directory = instance.login
         self._environ = environ
         self._refresher = 0
@@ -107,7 +107,7 @@ class LoginCopy:
         return len(stamp) == 4 and int(stamp[3]) / 1000 < time.time() + MARGIN
 
     def _start(self) -> int:
-        arguments = ["-IS", "-c", _REFRESHER.format(PACKAGE), self._login.path, self._directory]
+        arguments = ["-IS", "-c", _REFRESHER.format(PACKAGE), self._agent, self._login.path, self._directory]
         with Closing(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)) as nothing:
             child = os.posix_spawn(
                 sys.executable,

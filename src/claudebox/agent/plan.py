@@ -233,7 +233,7 @@ def describe_missing_login(policy: Policy, host: Host) -> str:
     if agent.upstreams:
         return _describe_missing_key(policy, host, named)
     if (
-        policy.program != "client" or not agent.login_file or settings
+        policy.program != "client" or agent.upstream.login is None or settings
         or find_credential(agent.upstream, host.environ, login) or login.known or login.path
         or credentials & named or (policy.words[:1] and policy.words[0] in agent.subcommands)
     ):  # fmt: skip

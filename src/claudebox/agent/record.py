@@ -20,17 +20,15 @@ class ModelService(Value):
     certificate: tuple[str, ...] = ()  # variables: a certificate of the user's own, its key, the key's passphrase
     headers: str = ""  # variable: further headers, one per line
     clouds: tuple[tuple[str, str, str], ...] = ()  # variable that chooses another service, its name, what must enter
-    token_url: str = ""  # where a login is renewed
-    token_client: str = ""  # the agent's public name there
-    tokens: str = ""  # the part of a login file that holds the tokens
+    login: LoginFile | None = None
     login_traits: tuple[tuple[str, str], ...] = ()  # fields of it that are no secrets, and their variables
+    account: str = ""  # `PATH:FIELD`, in the instance: whose login was made inside
     socket: str = ""  # path inside, of the broker's socket
     socket_variable: str = ""
     placeholder: str = ""  # what the agent inside holds instead of a credential
     nowhere: str = ""  # what it takes for the API's address: it cannot be resolved
     first_party: str = ""  # variable: behind the broker is the official API
     api: Upstream | None = None  # what of it is open
-    login_file: LoginFile | None = None
 
     @property
     def brokered(self) -> tuple[str, ...]:
@@ -55,7 +53,8 @@ class LoginFile(Value):
     headers: tuple[tuple[str, str], ...] = ()  # fields of the file, and those of the head that they become
     official: str = ""  # the API that takes the token, if not the one that takes keys
     locks: tuple[str, ...] = ("{path}.lock",)  # directories by which the agent locks it, or at least we do
-    write_lock: str = ""
+    write_lock: str = ""  # the one around its writing
+    flock: bool = False  # they are files, locked by flock(2)
 
 
 class Seed(Value):
@@ -122,7 +121,6 @@ class AgentKind(Value):
     seeds: tuple[Seed, ...] = ()
     answers: tuple[tuple[str, str], ...] = ()  # path inside and content of files that answer what a conversation asks
     login: str = ""  # directory inside, around the login's own
-    login_file: str = ""  # in the agent's directory
     transcripts: str = ""  # files of conversations, below the instance; `*` in a part of the path
     managed: str = ""  # settings of the machine's administrator
     instructions: str = ""  # read at every start, in the home unless absolute
@@ -138,6 +136,12 @@ class AgentKind(Value):
 
     upstream: ModelService = ModelService()
     upstreams: tuple[Upstream, ...] = ()
+
+    @property
+    def logins(self) -> tuple[LoginFile, ...]:
+        """Return the logins of the host that it uses."""
+        found = (self.upstream.login, *(row.login for row in self.upstreams))
+        return tuple(login for login in found if login is not None)
 
     @property
     def key_variables(self) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from claudebox.agent import login
-from claudebox.agent.claude import LOGIN, UPSTREAM
-from claudebox.agent.facts import text_at
+from claudebox.agent.facts import text_at, value_at
+from claudebox.agent.kinds import find_kind
 from claudebox.agent.login import DONE, REFUSED, UNREACHABLE, UNUSABLE
 from claudebox.base import syscalls
 from claudebox.base.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, read_small, real_path, replace_file
@@ -74,29 +74,31 @@ def _withdraw() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Renew if due, and write the copy: `token_refresh CREDENTIALS LOGIN-DIRECTORY`."""
-    source, directory = argv
+    """Renew if due, and write the copy: `token_refresh AGENT CREDENTIALS LOGIN-DIRECTORY`."""
+    name, source, directory = argv
     _withdraw()
+    kind = find_kind(name).upstream.login
+    assert kind is not None  # noqa: S101 - there is a login to copy
     descriptor = os.open(os.path.join(directory, "lock"), OPEN_LOCK, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         status = DONE
-        if login.is_due(_read(source), LOGIN):
-            status = _renew_as_host(source)
-        return _copy(source, directory) or status
+        if login.is_due(_read(source), kind):
+            status = _renew_as_host(source, kind)
+        return _copy(source, directory, kind) or status
     except (OSError, ValueError):
         return UNUSABLE
     finally:
         os.close(descriptor)
 
 
-def _renew_as_host(source: str) -> int:
+def _renew_as_host(source: str, kind: LoginFile) -> int:
     """Renew through the proxy of this machine, with whom its client believes."""
     try:
         context = host_context(os.environ)
     except OSError:  # a file is named that cannot be read
         return UNREACHABLE
-    return renew(source, proxy=_proxy(), context=context)
+    return renew(source, kind, proxy=_proxy(kind), context=context)
 
 
 def host_context(environ: Mapping[str, str]) -> ssl.SSLContext:
@@ -105,10 +107,10 @@ def host_context(environ: Mapping[str, str]) -> ssl.SSLContext:
     return make_context(Trust(*(environ.get(name, "") for name in names)))
 
 
-def _proxy() -> HostProxy | None:
+def _proxy(kind: LoginFile) -> HostProxy | None:
     """Return the proxy of this machine towards those who renew a login."""
     proxy, _ = find_proxy(os.environ)
-    return proxy if proxy is not None and proxy.serves(urlsplit(LOGIN.url).hostname or "") else None
+    return proxy if proxy is not None and proxy.serves(urlsplit(kind.url).hostname or "") else None
 
 
 def _read(source: str) -> dict[str, Any]:
@@ -116,32 +118,29 @@ def _read(source: str) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _tokens(document: dict[str, Any]) -> dict[str, Any] | None:
-    tokens = document.get(UPSTREAM.tokens)
-    return tokens if isinstance(tokens, dict) and isinstance(tokens.get("accessToken"), str) else None
-
-
-def _copy(source: str, directory: str) -> int:
+def _copy(source: str, directory: str, kind: LoginFile) -> int:
     """Write the access token alone, and note of which state of the login it is."""
     status = os.stat(source)
-    tokens = _tokens(_read(source))
-    if tokens is None:
+    document = _read(source)
+    if not text_at(document, kind.access):
         return UNUSABLE
-    shown = {name: value for name, value in tokens.items() if name != "refreshToken"}
-    expires = tokens.get("expiresAt") or 0
+    part, _, refresh = kind.refresh.partition(".")
+    expires = value_at(document, kind.expires) or 0
+    shown = {part: {name: value for name, value in document[part].items() if name != refresh}}
     with (
         Closing(os.open(f"{directory}/store", OPEN_DIRECTORY)) as store,
         Closing(os.open(directory, OPEN_DIRECTORY)) as parent,
     ):
-        replace_file(store, ".credentials.json", json.dumps({UPSTREAM.tokens: shown}).encode())
-        stamp = f"{status.st_mtime_ns} {status.st_size} {status.st_ino} {int(expires)}\n"
+        replace_file(store, os.path.basename(kind.path), json.dumps(shown).encode())
+        ends = int(expires) if isinstance(expires, int | float) else 0
+        stamp = f"{status.st_mtime_ns} {status.st_size} {status.st_ino} {ends}\n"
         replace_file(parent, login.STAMP, stamp.encode())
     return DONE
 
 
 def renew(
     source: str,
-    kind: LoginFile = LOGIN,
+    kind: LoginFile,
     *,
     refused: str = "",
     proxy: HostProxy | None = None,
@@ -150,9 +149,10 @@ def renew(
     """Renew a login that is due, or whose token was refused, unless somebody was faster."""
     path = real_path(source)
     directory, name = os.path.split(path)
+    hold = _flock if kind.flock else _lock
     with contextlib.ExitStack() as stack:
         for lock in kind.locks:
-            stack.enter_context(_lock(lock.format(directory=directory, path=path)))
+            stack.enter_context(hold(lock.format(directory=directory, path=path)))
         document = _read(source)
         access, refresh = text_at(document, kind.access), text_at(document, kind.refresh)
         if not access or not (login.is_due(document, kind) or access == refused):  # somebody was faster
@@ -173,7 +173,7 @@ def renew(
             if kind.write_lock:
                 # Whoever holds this lock for long has lost it: what we have cannot be had again.
                 lock = kind.write_lock.format(directory=directory, path=path)
-                stack.enter_context(_lock(lock, patience=_TOUCH, regardless=True))
+                stack.enter_context(hold(lock, patience=_TOUCH, regardless=True))
             replace_file(parent, name, json.dumps(document).encode())
             with contextlib.suppress(OSError):
                 os.setxattr(source, _MARK, _digest(text_at(document, kind.access)))
@@ -279,6 +279,24 @@ def _lock(path: str, *, patience: float = _PATIENCE, regardless: bool = False) -
         released.set()
         with contextlib.suppress(OSError):
             os.rmdir(path)
+
+
+@contextlib.contextmanager
+def _flock(path: str, *, patience: float = _PATIENCE, regardless: bool = False) -> Iterator[None]:
+    """Hold a lock on a file, which stays."""
+    deadline = time.monotonic() + patience
+    with Closing(os.open(path, OPEN_LOCK, 0o600)) as descriptor:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    if regardless:
+                        break
+                    raise TimeoutError(path) from None
+                time.sleep(0.05)
+        yield
 
 
 def _touch(path: str, released: threading.Event) -> None:

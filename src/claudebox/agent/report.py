@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from claudebox.agent.facts import text_at
 from claudebox.base import console
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import OPEN_DIRECTORY, Closing, parse_object, read_at, read_small, replace_file
@@ -78,21 +79,24 @@ def offer(agent: AgentKind, instance: Instance) -> None:
 
     Everything on the way to it can be written inside, so no link is followed, and what is removed is what was read.
     """
+    kind = agent.upstream.login
     try:
         store = _open_store(instance)
     except OSError:
         return
     with Closing(store):
-        content = read_at(store, agent.login_file, limit=1 << 20)
-        if content is None or not _is_login(agent, content):
+        name = os.path.basename(kind.path) if kind is not None else ""
+        content = read_at(store, name, limit=1 << 20)
+        document = parse_object(content)
+        if kind is None or content is None or not (text_at(document, kind.access) and text_at(document, kind.refresh)):
             return
-        made = _identity(agent, store)
-        if not _wanted(instance):
+        made = _identity(name, store)
+        if not _wanted(agent, instance):
             return
         with Closing(os.open(instance.login, OPEN_DIRECTORY)) as directory:
             replace_file(directory, "credentials.json", content)
-        if _identity(agent, store) == made:
-            os.unlink(agent.login_file, dir_fd=store)
+        if _identity(name, store) == made:
+            os.unlink(name, dir_fd=store)
 
 
 def _open_store(instance: Instance) -> int:
@@ -104,16 +108,18 @@ def _open_store(instance: Instance) -> int:
     return descriptor
 
 
-def _identity(agent: AgentKind, store: int) -> tuple[int, int] | None:
+def _identity(name: str, store: int) -> tuple[int, int] | None:
     try:
-        status = os.lstat(agent.login_file, dir_fd=store)
+        status = os.lstat(name, dir_fd=store)
     except OSError:
         return None
     return status.st_dev, status.st_ino
 
 
-def _wanted(instance: Instance) -> bool:
-    name = console.clean(_account(instance)) or "an unnamed account"
+def _wanted(agent: AgentKind, instance: Instance) -> bool:
+    path, _, field = agent.upstream.account.partition(":")
+    account = text_at(parse_object(read_small(f"{instance.directory}/{path}", limit=64 << 20)), field)[:_LONGEST]
+    name = console.clean(account) or "an unnamed account"
     try:
         return console.confirm(
             f"A login was made inside, for {name} (as the sandbox says it). Keep it outside, for all projects? [y/N] ",
@@ -121,16 +127,3 @@ def _wanted(instance: Instance) -> bool:
         )
     except ClaudeboxError:  # nobody to ask: it stays with this project
         return False
-
-
-def _account(instance: Instance) -> str:
-    """Return the address of the account, as the client inside has written it down."""
-    content = read_small(f"{instance.directory}/claude/.claude.json", limit=64 << 20)
-    account = parse_object(content).get("oauthAccount")
-    address = account.get("emailAddress") if isinstance(account, dict) else None
-    return address[:_LONGEST] if isinstance(address, str) else ""
-
-
-def _is_login(agent: AgentKind, content: bytes) -> bool:
-    tokens = parse_object(content).get(agent.upstream.tokens)
-    return isinstance(tokens, dict) and all(isinstance(tokens.get(n), str) for n in ("accessToken", "refreshToken"))

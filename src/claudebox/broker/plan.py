@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.agent.record import Upstream
+    from claudebox.agent.record import LoginFile, Upstream
     from claudebox.broker.facts import ModelLogin
     from claudebox.host.records import Host
     from claudebox.network.facts import HostProxy
@@ -121,7 +121,7 @@ def _models(policy: Policy, host: Host) -> Iterator[ApiConfig]:
             trust=_trust(host),
             proxy=_proxy_towards(endpoint, environ),
             budget=Budget(*policy.budget) if any(policy.budget) else None,
-            login_proxy=_proxy_towards(read_endpoint(kind.url), environ) if kind is not None else None,
+            login_proxy=_renewal_proxy(kind, environ),
             port=port,
             shared=shared,
         )
@@ -166,7 +166,6 @@ def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
     names = [held] if held in upstream.credentials else []
     if held == "ANTHROPIC_AUTH_TOKEN" and environ.get("ANTHROPIC_API_KEY"):
         names.append("ANTHROPIC_API_KEY")  # the client sends both
-    renewing = read_endpoint(upstream.token_url)
     assert upstream.api is not None  # noqa: S101 - there is a credential for it
     return ApiConfig(
         endpoint=endpoint,
@@ -175,12 +174,12 @@ def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
         credentials=tuple(_credential(name, environ[name]) for name in names),
         headers=read_headers(environ.get(upstream.headers, ""), upstream.headers),
         login=host.agent.login.path if held == "login" else "",
-        login_kind=upstream.login_file if held == "login" else None,
+        login_kind=upstream.login if held == "login" else None,
         login_owner=host.agent.login.source if held == "login" else "",
         trust=_trust(host, upstream.certificate),
         proxy=_proxy_towards(endpoint, environ),
         budget=Budget(*policy.budget) if any(policy.budget) else None,
-        login_proxy=_proxy_towards(renewing, environ) if held == "login" else None,
+        login_proxy=_renewal_proxy(upstream.login, environ) if held == "login" else None,
     )
 
 
@@ -227,6 +226,10 @@ def check_cloud(policy: Policy, host: Host) -> None:
                 hint=f"let it in with `--env {name}`, and {needed} the same way or as `[[secrets]]` (docs/network.md);"
                 f" or `--env {name}=0` to ask Anthropic's API",
             )
+
+
+def _renewal_proxy(login: LoginFile | None, environ: dict[str, str]) -> HostProxy | None:
+    return _proxy_towards(read_endpoint(login.url), environ) if login is not None else None
 
 
 def _proxy_towards(endpoint: Endpoint, environ: dict[str, str]) -> HostProxy | None:

@@ -16,6 +16,7 @@ from typing import Literal
 
 from claudebox import session
 from claudebox.agent import facts as agent_facts
+from claudebox.agent import kinds
 from claudebox.base import console, syscalls
 from claudebox.base.errors import ClaudeboxError, describe_failure
 from claudebox.base.files import read_small
@@ -37,7 +38,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from claudebox.agent.record import ModelService
     from claudebox.commands.rehearsal import Examined
     from claudebox.settings.layers import Settings
 
@@ -100,7 +100,8 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     rows += [
         ("Landlock", _landlock),
         ("terminal", _terminal),
-        ("broker", lambda: _broker(environ, wanted.policy.agent.upstream)),
+        ("broker", _broker),
+        ("agents", lambda: _agents(environ, path)),
         ("Nix", lambda: _nix(environ, path)),
         ("limits", lambda: _limits(path)),
         ("sessions", lambda: _sessions(path, environ.get("USER", ""))),
@@ -153,6 +154,8 @@ def _login(asked: session.Planned) -> Finding:
         state, _, remedy = asked.plan.login.partition(": ")
         return Finding("login", "warning", state, remedy)
     login = asked.host.agent.login
+    if asked.policy.agent.upstreams:
+        return Finding("login", "ok", "; ".join(broker_plan.described(asked.plan)) or "named by your settings")
     credential = agent_facts.find_credential(asked.policy.agent.upstream, asked.host.environ, login)
     found = "in this project" if login.path and not login.known else f"of {login.source}" if login.known else ""
     detail = f"a login {found}" if found and credential in ("", "login") else credential or "named by your settings"
@@ -243,11 +246,20 @@ def _terminal() -> Row:
     return "ok", "the kernel permits typing into terminals (legacy_tiocsti), the sandbox does not", ""
 
 
-def _broker(environ: dict[str, str], upstream: ModelService) -> Row:
+def _broker() -> Row:
     broker_facts.find_libraries()
-    base = environ.get(upstream.base_url, "") or upstream.official
-    endpoint = broker_plan.read_endpoint(base, upstream.base_url)
-    return "ok", f"its libraries are there; the model is at {endpoint}", ""
+    return "ok", "its libraries are there", ""
+
+
+def _agents(environ: dict[str, str], path: tuple[str, ...]) -> Row:
+    """Name the agents that can be started."""
+    home, workdir = machine.current_home(environ), machine.current_directory()
+    found = [
+        name
+        for name in kinds.list_names()
+        if agent_facts.look_for_client(kinds.find_kind(name), home, path, workdir, "")[0] is not None
+    ]
+    return "ok", f"{', '.join(found) or 'none is installed'}; `claudebox help agents` has all", ""
 
 
 def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Row:

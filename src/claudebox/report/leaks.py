@@ -81,8 +81,8 @@ def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
             yield name, value
     for secret in host.secrets.held:
         yield secret.env, secret.value
-    if host.agent.login.known:
-        yield from list_tokens(plan.policy.agent.upstream, host.agent.login.path)
+    if host.agent.login.known and plan.policy.agent.upstream.login is not None:
+        yield from list_tokens(plan.policy.agent.upstream.login, host.agent.login.path)
     yield from list_secrets((plan.policy.agent,), host.home)
 
 

@@ -91,7 +91,7 @@ class SessionReport:
             ending.step("what was disarmed", self._warn_of_disarmed)
         ending.step("the session log", self.record.close)
         agent = self._policy.agent
-        if self._policy.program == "client" and agent.login_file and not self._host.agent.login.known:
+        if self._policy.program == "client" and agent.upstream.login and not self._host.agent.login.known:
             from claudebox.agent import report as agent_report
 
             ending.step("a login that was made inside", lambda: agent_report.offer(agent, self._host.instance))

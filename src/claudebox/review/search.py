@@ -6,7 +6,7 @@ import os
 
 from claudebox import session
 from claudebox.agent import kinds
-from claudebox.agent.facts import list_secrets, list_tokens
+from claudebox.agent.facts import list_secrets
 from claudebox.base import console
 from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
@@ -39,7 +39,6 @@ def list_values(
     entered = {name for name, _ in story.entered}
     found = [(name, value) for name, value in environ.items() if name not in entered and looks_secret(name, value)]
     found += list_secrets(kinds.find_kinds(), home)
-    found += list_tokens(kinds.find_kind(kinds.USUAL).upstream, f"{home}/.claudebox/login/credentials.json")
     os.chdir(workdir)
     policy = _read_policy(flags, environ)
     unknown = [name for name in story.withheld if name not in environ]

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 # What only Claude Code has, or what follows from the name of the file.
 _NOT_HERE = {
     AgentKind: frozenset((
-        "name", "answers", "env_of_root", "login", "login_file", "managed", "not_inherited", "own_search",
+        "name", "answers", "env_of_root", "login", "managed", "not_inherited", "own_search",
         "resume_hint", "server_lists", "servers", "servers_file", "upstream",
     )),
-    LoginFile: frozenset(("locks", "write_lock")),
+    LoginFile: frozenset(("flock", "locks", "write_lock")),
 }  # fmt: skip
 _NEEDED = {
     AgentKind: ("install",),

@@ -17,19 +17,19 @@ import sys
 import tempfile
 import time
 
-from claudebox.agent.facts import as_document
+from claudebox.agent.login import put_at
 from claudebox.base.errors import ClaudeboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.agent.record import AgentKind, ModelService
+    from claudebox.agent.record import AgentKind
     from claudebox.host.records import Host
 
 
 class Canaries:
     """Everything planted; `remove` undoes it."""
 
-    def __init__(self, state: str, workdir: str, service: ModelService) -> None:
+    def __init__(self, state: str, workdir: str, agent: AgentKind) -> None:
         self.token = f"canary-{secrets.token_hex(12)}"
         # For the broker, instead of the user's key or login, and of the values of `[[secrets]]`.
         self.credential, self.value = (f"canary-{secrets.token_hex(20)}" for _ in range(2))
@@ -41,7 +41,7 @@ class Canaries:
         self.listeners: list[tuple[str, int]] = []
         self.process = 0
         self.shared_memory: int | None = None
-        self._state, self._workdir, self._service = state, workdir, service
+        self._state, self._workdir, self._agent = state, workdir, agent
         self._nest = f"{workdir}/.{self.token[:15]}-nest"
         self._undo = contextlib.ExitStack()
 
@@ -57,9 +57,8 @@ class Canaries:
         private = self._make_directory(self._state)
         self._plant_file(f"{private}/secret")
         self.login = f"{private}/login.json"
-        tokens = {"accessToken": self.credential, "refreshToken": self.credential, "expiresAt": 1 << 43}
         with open(self.login, "x", encoding="ascii") as file:
-            json.dump(as_document(self._service, tokens), file)
+            json.dump(self._make_login(), file)
         with contextlib.suppress(OSError):  # a project that cannot be written
             os.mkdir(self._nest, 0o700)
             self._undo.callback(shutil.rmtree, self._nest, ignore_errors=True)
@@ -80,6 +79,16 @@ class Canaries:
         if number >= 0:
             self.shared_memory = number
             self._undo.callback(library.shmctl, number, 0, None)
+
+    def _make_login(self) -> dict[str, object]:
+        """Return a document with the fields of every login and file with a key that the agent has."""
+        document: dict[str, object] = {}
+        keys = [place.rpartition(":")[2] for api in self._agent.upstreams for place in api.files]
+        for field in (*keys, *(field for login in self._agent.logins for field in (login.access, login.refresh))):
+            put_at(document, field, self.credential)
+        for login in self._agent.logins:
+            put_at(document, login.expires or "-", 1 << 43)
+        return document
 
     def _make_directory(self, place: str) -> str:
         made = tempfile.mkdtemp(prefix="claudebox-verify-", dir=place)
@@ -145,6 +154,11 @@ def _own_addresses() -> list[str]:
 
 def with_canaries(facts: Host, agent: AgentKind, canaries: Canaries) -> Host:
     """Return the facts with canaries in place of the user's credentials."""
-    held = {name: canaries.credential for name in agent.upstream.credentials if facts.environ.get(name)}
+    held = {name: canaries.credential for name in agent.key_variables if facts.environ.get(name)}
     login = facts.agent.login.replace(path=canaries.login) if facts.agent.login.usable else facts.agent.login
-    return facts.replace(environ={**facts.environ, **held}, agent=facts.agent.replace(login=login))
+    models = tuple(row.replace(path=canaries.login) for row in facts.secrets.models)
+    return facts.replace(
+        environ={**facts.environ, **held},
+        agent=facts.agent.replace(login=login),
+        secrets=facts.secrets.replace(models=models),
+    )

@@ -220,8 +220,8 @@ def hidden(spec: Spec) -> str:
 
 @promise("your refresh token does not enter", "AUTH-01 I01 I02")
 def login(spec: Spec) -> str:
-    path = _given(spec, "login", "there is no login")
-    return "a refresh token is inside" if b"refreshToken" in _read(path) else ""
+    path, field = _given(spec, "login", "there is no login")
+    return "a refresh token is inside" if field.encode() in _read(path) else ""
 
 
 @promise("your API key or login is not inside, and the broker does not reveal it", "AUTH-01 I03")
@@ -229,15 +229,18 @@ def credential(spec: Spec) -> str:
     wanted = _given(spec, "credential", "there is no key or login here, or you let it enter")
     if found := _search(spec, wanted):
         return found
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(20)
-        client.connect(spec["broker"])
-        request = f"GET /v1/organizations HTTP/1.1\r\nhost: x\r\nx-api-key: {spec['placeholder']}\r\n\r\n"
-        client.sendall(request.encode())
-        answer = client.recv(1 << 16)
-    if b" 403 " not in answer.partition(b"\r\n")[0]:
-        return "the broker does not refuse a request outside of the API"
-    return "the broker reveals it" if wanted[::-1].encode() in answer else ""
+    for place, field, variable, placeholder in spec["models"]:
+        given = os.environ.get(variable, placeholder)
+        with socket.socket(socket.AF_INET if isinstance(place, int) else socket.AF_UNIX) as client:
+            client.settimeout(20)
+            client.connect(("127.0.0.1", place) if isinstance(place, int) else place)
+            client.sendall(f"GET /v1/organizations HTTP/1.1\r\nhost: x\r\n{field}: {given}\r\n\r\n".encode())
+            answer = client.recv(1 << 16)
+        if b" 403 " not in answer.partition(b"\r\n")[0]:
+            return "the broker does not refuse a request outside of the API"
+        if wanted[::-1].encode() in answer:
+            return "the broker reveals it"
+    return ""
 
 
 @promise("values of `[[secrets]]` are not inside, only their placeholders", "SECR-01 A01")

@@ -30,6 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from claudebox.agent.record import AgentKind
     from claudebox.commands.rehearsal import Examined
     from claudebox.host.records import Host
     from claudebox.plan.records import Plan
@@ -99,7 +100,7 @@ def examine(
     with contextlib.ExitStack() as stack:
         stack.enter_context(rehearsal.temporary_state(instance))
         base_state.create(instance)
-        canaries = Canaries(instance.state, first.plan.workdir, policy.agent.upstream)
+        canaries = Canaries(instance.state, first.plan.workdir, policy.agent)
         stack.callback(canaries.remove)
         canaries.plant()
         planned = session.make_plan(
@@ -150,7 +151,7 @@ def _specify(planned: Planned, canaries: Canaries) -> bytes:
         "since": canaries.planted,
         "held": canaries.value[::-1] if plan.secrets else "",
         "credential": canaries.credential[::-1] if plan.holds_credential else "",
-        "login": f"{plan.policy.agent.login}/store/.credentials.json" if facts.agent.login.known else "",
+        "login": _find_login(plan.policy.agent) if facts.agent.login.known else "",
         "hidden": [*canaries.hidden, *((fact.path, *(fact.identity or ())) for fact in hidden)],
         "sockets": canaries.sockets,
         "masked": canaries.masked if planned.policy.masks_secrets else "",
@@ -159,8 +160,15 @@ def _specify(planned: Planned, canaries: Canaries) -> bytes:
         "unlisted": _unlisted(canaries) if tier.listed else [],
         "process": canaries.process,
         "shared_memory": canaries.shared_memory,
-        "broker": plan.policy.agent.upstream.socket,
-        "placeholder": plan.policy.agent.upstream.placeholder,
+        "models": [
+            (
+                model.port or plan.policy.agent.upstream.socket,
+                model.api.header,
+                next((name for name, text in model.api.env if text == "{placeholder}"), ""),
+                model.placeholder,
+            )
+            for model in (plan.broker.models if plan.broker is not None else ())
+        ],
         "variables": {
             row.name: sha256(os.fsencode(row.value)) if row.deferred is None else "" for row in plan.variables
         },
@@ -179,6 +187,13 @@ def _specify(planned: Planned, canaries: Canaries) -> bytes:
         "nix": plan.nix.kind if plan.nix is not None else "",
     }
     return json.dumps(specification).encode("ascii")
+
+
+def _find_login(agent: AgentKind) -> tuple[str, str]:
+    """Return the file inside with the copy of a login, and the field that must not be in it."""
+    kind = agent.upstream.login
+    assert kind is not None  # noqa: S101 - there is a login
+    return f"{agent.login}/store/{os.path.basename(kind.path)}", kind.refresh.rpartition(".")[2]
 
 
 def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:
