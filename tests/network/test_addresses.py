@@ -92,8 +92,8 @@ def test_refusals_are_named_with_the_flags_that_would_permit_them():
     lan, machine, never = network_sidecar.describe(network_sidecar.read_rows(rows))
 
     assert "10.1.2.3:443, [fd77::50]:22;" in lan
-    assert lan.endswith("to permit: --set allow_addresses=10.1.2.3:443 --set allow_addresses=[fd77::50]:22")
-    assert machine.endswith("192.168.7.2:80; to permit: --set allow_host_port=80")
+    assert lan.endswith("to permit: `--set allow_addresses=10.1.2.3:443 --set allow_addresses=[fd77::50]:22`")
+    assert machine.endswith("192.168.7.2:80; to permit: `--set allow_host_port=80`")
     assert never.endswith("that stay closed were refused: 169.254.169.254:80")
     (many,) = network_sidecar.describe(network_sidecar.read_rows(f"10.0.0.{n} 1 lan" for n in range(99)))
     assert "and 94 more, see `claudebox log`" in many

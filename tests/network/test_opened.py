@@ -50,7 +50,7 @@ def test_exactly_what_is_opened_can_be_reached_in_tier_inet(netbox):
     assert f"169.254.169.254:{PORT}" in never
     log = netbox.host(netbox.program, "log", "denied").stdout
     assert f"172.16.9.9:{PORT}" in log
-    assert "to permit what was denied: " in log.splitlines()[-1]
+    assert "to permit it at the next start: `" in log.splitlines()[-1]
     assert f"--set allow_addresses=172.16.9.9:{PORT}" in log.splitlines()[-1]
 
 

@@ -179,7 +179,7 @@ def test_unknown_words_are_refused_in_one_line(project):
     project.sh("true")
     assert project.claudebox("review", "nothing").returncode == 125
     assert project.claudebox("review", "../../x").returncode == 125
-    assert "`claudebox sessions`" in project.claudebox("review", "nothing").stderr
+    assert "`nothing`" in project.claudebox("review", "nothing").stderr
     assert project.claudebox("review", "--output", f"{project.base}/none/page.html").returncode == 125
 
 

@@ -24,7 +24,7 @@ from claudebox.tables import prices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from claudebox.settings.layers import Settings
 
@@ -57,28 +57,22 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
     """Show what was recorded, or what the model has cost."""
     if settings.verb == "cost":
         return _show_spending(settings, environ)
-    home = current_home(environ)
+    home, as_json = current_home(environ), settings.on("json")
     directory = f"{home}/.claudebox/{report_log.DIRECTORY}"
     wanted = _wanted(("denied",) if settings.verb == "denied" else settings.words, home, environ)
-    show = _as_json if settings.on("json") else _as_table
+    show = _as_json if as_json else _as_table
+    found, denials = False, []
     try:
         if settings.on("follow"):
             return _follow(directory, wanted, show)
-        names = records(directory, wanted.project)
-        found = False
-        flags: dict[str, None] = {}
-        domains: dict[str, None] = {}
-        for name in names[-1:] if wanted.project else names:
-            for line in LogReader(directory, name).lines():
-                if wanted.takes(line):
-                    found = True
-                    show(line)
-                    flags |= dict.fromkeys(filter(None, (denied.find_flag(line),)))
-                    domains |= dict.fromkeys(filter(None, (denied.find_domain(line),)))
-        if domains and not settings.on("json") and _can_allow(f"{home}/.claudebox"):
-            _out(f"to permit it in the session that runs here: `claudebox allow {_some(domains)}`")
-        if flags and not settings.on("json"):
-            _out(f"to permit what was denied: {_some(flags)}")
+        for line in _read(directory, wanted):
+            found = True
+            if denied.is_denial(line):
+                denials.append(line)
+            if as_json or settings.verb != "denied":
+                show(line)
+        if denials and not as_json:
+            _show_denials(denials, f"{home}/.claudebox", listing=settings.verb == "denied")
     except BrokenPipeError:
         return 0
     for text in leftovers.describe_killed(f"{home}/.claudebox"):
@@ -87,6 +81,29 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
         what = "was denied" if wanted.verdict == "denied" else "in the log matches"
         console.note(f"nothing {what}{' in the last session here' * bool(wanted.project)}")
     return 0
+
+
+def _read(directory: str, wanted: Filter) -> Iterator[Line]:
+    """Yield the lines of the last session of a project, or of all sessions."""
+    names = records(directory, wanted.project)
+    for name in names[-1:] if wanted.project else names:
+        yield from filter(wanted.takes, LogReader(directory, name).lines())
+
+
+def _show_denials(denials: list[Line], state: str, *, listing: bool) -> None:
+    """Say what would permit what was denied; `listing`: name each place once before."""
+    counts: dict[tuple[str, str], int] = {}
+    for line in denials if listing else ():
+        row = _place(line), _why(line)
+        counts[row] = counts.get(row, 0) + _count(line)
+    for text in console.table([(*row, f"{count} times" if count > 1 else "") for row, count in counts.items()]):
+        _out(text)
+    domains = dict.fromkeys(filter(None, map(denied.find_domain, denials)))
+    flags = dict.fromkeys(filter(None, map(denied.find_flag, denials)))
+    if domains and _can_allow(state):
+        _out(f"to permit it in the session that runs here: `claudebox allow {_some(domains)}`")
+    if flags:
+        _out(f"to permit it at the next start: `{_some(flags)}`")
 
 
 def _some(words: Iterable[str]) -> str:
@@ -192,15 +209,26 @@ def _out_changes(line: Line) -> None:
 
 def _row(line: Line) -> str:
     verdict = console.shorten(str(line.get("verdict", "")), 7)
-    place = console.shorten(f"{line.get('host', '')}:{_number(line.get('port'))}", 50)
-    amounts = f"{human(_number(line.get('up'))):>9} up {human(_number(line.get('down'))):>9} down"
+    up, down = _number(line.get("up")), _number(line.get("down"))
+    amounts = f"{human(up):>9} up {human(down):>9} down  " if up or down else ""
     names = line.get("secrets")
     secrets = f", with {', '.join(map(str, names))}" if isinstance(names, list) and names else ""
-    count = _number(line.get("count"))
-    times = f", {count} times" if count > 1 else ""
-    rule = console.shorten(f"{line.get('service', '')}: {line.get('rule', '')}{secrets}{times}", 120)
+    times = f", {_count(line)} times" if _count(line) > 1 else ""
+    rule = console.shorten(f"{_why(line)}{secrets}{times}", 120)
     painted = console.paint(f"{verdict:<7}", _STYLES.get(verdict, "dim"), descriptor=1)
-    return f"{painted}  {place:<40} {amounts}  {rule}"
+    return f"{painted}  {_place(line):<40} {amounts}{rule}"
+
+
+def _place(line: Line) -> str:
+    return console.shorten(f"{line.get('host', '')}:{_number(line.get('port'))}", 50)
+
+
+def _why(line: Line) -> str:
+    return console.shorten(f"{line.get('service', '')}: {line.get('rule', '')}")
+
+
+def _count(line: Line) -> int:
+    return max(_number(line.get("count")), 1)
 
 
 def _moment(value: object) -> str:

@@ -100,16 +100,14 @@ def _choose(place: _Place, environ: dict[str, str]) -> tuple[SessionRecord, str]
     """Return the session that is meant, and the directory that it ran in."""
     instance = place.instance
     logs = f"{instance.state}/{DIRECTORY}"
-    names = report_log.records(logs, instance.name)
+    known = names = report_log.records(logs, instance.name)
     if place.session:
         names = [name for name in names if name.startswith(place.session.removesuffix(SUFFIX))]
         if len(names) != 1:
-            problem = (
-                f"`{place.session}` fits {len(names)} sessions"
-                if names
-                else f"there is no session or agent `{place.session}`"
-            )
-            raise ClaudeboxError(problem, hint="`claudebox log` and `claudebox sessions` list them")
+            word = place.session
+            problem = f"`{word}` fits {len(names)} sessions" if names else f"there is no session or agent `{word}`"
+            shown = ", ".join(name.partition("-")[0] for name in (names or known)[-_NAMED:])
+            raise ClaudeboxError(problem, hint=f"the last sessions here: {shown or 'none'}")
     elif place.process:
         names = [name for name in names if name.endswith(f"-{place.process}{SUFFIX}")]
     if not names:

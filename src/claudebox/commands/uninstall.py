@@ -50,7 +50,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     files = [path for path in (f"{home}/{name}" for name in _SHELL_FILES) if os.path.lexists(path)]
     refs = [path for root in projects.values() for path in _empty_refs(root)]
     rows = [(f"~/{STATE}", _describe(state, len(projects)))] if present else []
-    rows += [(path.replace(home, "~", 1), "for your shell") for path in files]
+    rows += [(path.replace(home, "~", 1), "man page" if "/man/" in path else "completion") for path in files]
     rows += [(path, "empty") for path in refs]
     if not rows:
         console.note("nothing of claudebox is left in your home")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import time
 from dataclasses import dataclass, field
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 _IDLE = "✳"  # the client's title begins with this while it waits for the user
 _COLUMNS = ("NAME", "STATE", "SINCE", "MEMORY", "SPENT", "PROJECT", "LAST LINE")
-_LAST_LINE_WIDTH = 60
 _LOG_LEAD = 1.0  # seconds that a log may have been opened before the session is listed
 _TERM_SECONDS, _KILL_SECONDS = 14.0, 5.0  # the launcher itself gives its payload ten
 _POLL = 0.05
@@ -88,13 +88,13 @@ def _await_record(records: Records, agent: Agent) -> Agent:
 
 
 def _stop(records: Records, tmux: Tmux, agent: Agent) -> int:
-    see = f"`claudebox log changes` in {console.clean(agent.workdir)} lists what it changed"
+    see = f"`claudebox review {shlex.quote(agent.name)}` shows what it did"
     if not agent.alive:
         if agent.starting:
             raise ClaudeboxError(f"`{agent.name}` is still starting", hint="try again in a moment")
         records.remove(agent)
         tmux.kill(agent.id)
-        console.note(f"`{agent.name}` had already ended; removed it from the list; {see}")
+        console.note(f"`{agent.name}` had already ended; removed it from the list")
         return 0
     for number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
         _send(agent, number)
@@ -295,11 +295,12 @@ def _format(rows: list[SessionRow]) -> Iterator[str]:
             human(row.memory) if row.memory else "-",
             str(row.spent) or "-",
             os.path.basename(row.project) if row.agent else row.project,
-            console.shorten(row.last, _LAST_LINE_WIDTH),
+            row.last,
         )
         for row in rows
     ]
-    head, *below = console.table((_COLUMNS, *table))
+    width = console.columns()
+    head, *below = (console.shorten(line, width) for line in console.table((_COLUMNS, *table)))
     yield console.paint(head, "bold", descriptor=1)
     yield from below
     for row in rows:

@@ -343,7 +343,7 @@ def describe(found: Iterable[Refusal]) -> Iterator[str]:
         places = ", ".join(row.place for row in shown)
         more = f" and {len(rows[kind]) - _SHOWN} more, see `claudebox log`" if len(rows[kind]) > _SHOWN else ""
         flags = dict.fromkeys(map(permitting, shown))
-        permit = f"; to permit: {' '.join(flags)}" if kind != "never" else ""
+        permit = f"; to permit: `{' '.join(flags)}`" if kind != "never" else ""
         yield f"connections to addresses {what} were refused: {places}{more}{permit}"
 
 

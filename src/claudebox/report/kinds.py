@@ -33,7 +33,7 @@ HEADINGS = {
     "link": "links that lead out of the project, or nowhere",
     "socket": "sockets, pipes and devices",
     "asked": "run or obeyed when you build, test or start something",
-    "own": "other files",
+    "own": "files",
     "output": "build output",
     "deleted": "deleted",
 }
