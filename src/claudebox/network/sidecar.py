@@ -248,7 +248,7 @@ class NetworkSidecar(Sidecar):
 
     def _refused(self) -> tuple[str, ...]:
         """Log the connections that were refused, and return what the user should know of them."""
-        if not self._uplink or self._control is None:
+        if not self._uplink or self._control is None or self._log < 0:  # of an examination nothing is told
             return ()
         self._tell(netns.END)
         self._control.settimeout(_END_PATIENCE)
@@ -322,7 +322,7 @@ def read_rows(rows: Iterable[str]) -> list[Refusal]:
 
 def record(found: Iterable[Refusal], log: int) -> None:
     """Write each to the session log, as the broker writes its decisions."""
-    for refusal in found if log >= 0 else ():
+    for refusal in found:
         line = (
             f'{{"time": {time.time():.3f}, "kind": "decision", "service": "filter", "host": "{refusal.address}", '
             f'"port": {refusal.port}, "verdict": "denied", "rule": "{refusal.kind}"}}\n'
