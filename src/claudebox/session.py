@@ -125,11 +125,6 @@ def read_settings(
         from claudebox.commands import first_launch
 
         configured = first_launch.ask_settings(home, environ)
-    elif approve and _may_offer(flags, environ, home):
-        from claudebox.commands import first_launch
-
-        if first_launch.offer_texts(home):
-            flags = flags.replace(reader=None)
     if not configured and not os.path.lexists(".claudebox.toml"):
         flags = layers.choose_agent(flags, environ)
         return layers.merge(flags, environ), flags.reader
@@ -138,19 +133,6 @@ def read_settings(
     reader = flags.reader or settings_files.SettingsReader(home)
     flags = layers.choose_agent(flags, environ, settings_files.layers(flags, environ, reader))
     return settings_files.apply(flags, environ, reader, workdir=machine.current_directory(), approve=approve), reader
-
-
-def _may_offer(flags: Settings, environ: dict[str, str], home: str) -> bool:
-    """Return whether the user may want texts of ~/.claude inside and was not asked yet; every launch calls this."""
-    users = flags.reader.user_layers if flags.reader is not None else None
-    if flags.on("yes") or flags.on("exec") or flags.on("shell") or users is None or flags.agent.name != "claude":
-        return False
-    from claudebox.settings import layers
-    from claudebox.tables.paths import TEXTS
-
-    if any(layers.look_up(key, flags, environ, users) for key in ("inherit", "claude_home")):
-        return False
-    return any(os.path.exists(f"{home}/.claude/{name}") for name in TEXTS)
 
 
 def _approve(request: Iterable[str]) -> bool:

@@ -20,11 +20,9 @@ from types import SimpleNamespace
 sys.path.insert(0, sys.argv[1])
 from claudebox.commands.demo import run
 from claudebox.base.errors import ClaudeboxError
-_, _, interactive, network, *words = sys.argv
+_, _, network, *words = sys.argv
 asked = SimpleNamespace(value=network)
-flags = SimpleNamespace(
-    words=(*words,), on=lambda _: interactive == "no", one=lambda _: asked, all=lambda _: (asked,) * bool(network)
-)
+flags = SimpleNamespace(words=(*words,), one=lambda _: asked, all=lambda _: (asked,) * bool(network))
 try:
     status = run.run(flags, dict(os.environ))
 except ClaudeboxError as error:
@@ -43,7 +41,7 @@ def demo_command(checkout, real_client):
         if "PATH" not in box.environ:
             equip(box, real_client)
         box.environ["TMPDIR"] = box.mkdir(f"{box.base}/tmp")
-        return (PYTHON, "-IS", "-c", PROGRAM, source, "no", network, *words)
+        return (PYTHON, "-IS", "-c", PROGRAM, source, network, *words)
 
     return prepare
 
@@ -153,24 +151,3 @@ def test_an_attempt_that_did_not_happen_is_not_taken_for_safety(user_box, demo):
 
     assert result.returncode == 1
     assert set(verdicts(result.stdout).values()) == {"failed"}
-
-
-def test_a_person_can_watch_the_demonstration_in_the_tui_and_suspend_it(user_box, checkout, real_client, terminal):
-    equip(user_box, real_client)
-    screen = terminal(user_box, {"TMPDIR": user_box.mkdir(f"{user_box.base}/tmp")}, columns=120, rows=50)
-    user_box.write("demo.py", PROGRAM)
-
-    screen.shell(PYTHON, "-IS", "demo.py", f"{checkout}/src", "yes", "")
-    screen.expect("Proceed? [Y/n]")
-    screen.key("Enter")
-    screen.expect("Next, the SSH key.")
-    screen.key("C-z")
-    screen.expect("Stopped")
-    screen.type("fg")
-    shown = screen.expect("That was all that I had in mind.", timeout=120)
-    assert shown.count("Stopped") <= 1
-    screen.type("/exit")
-    table = verdicts(screen.expect("done    commit"))
-
-    assert screen.status() == 0
-    assert table["~/.ssh/id_ed25519"] == "held"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from tests.support.client import equip
-from tests.support.terminals import Terminal
 from tests.support.tui import Tui
 
 from claudebox.host import texts
@@ -64,26 +63,6 @@ def test_a_text_that_leads_to_something_hidden_is_refused(styled, target):
 
     assert result.returncode == 125
     assert "which would expose" in result.stderr
-
-
-@pytest.mark.parametrize(("answer", "kept"), [("", ANSWER), ("n", "[]")])
-def test_the_users_texts_are_offered_once(styled, answer, kept):
-    # proves CLIENT-02
-    config = styled.write(f"{styled.home}/.claudebox/config.toml", '[env]\nA = "1"\n', mode=0o600)
-    os.chmod(f"{styled.home}/.claudebox", 0o700)
-    path = styled.write(f"{styled.base}/bin/claude", b"#!/bin/sh\nexit 3\n", mode=0o755)
-    styled.environ["PATH"] = f"{os.path.dirname(path)}:/usr/bin:/bin"
-    with Terminal(styled) as terminal:
-        for number in range(2):
-            terminal.type(styled.program)
-            if not number:
-                terminal.expect(f"Bring CLAUDE.md, commands and skills {BRING}")
-                terminal.press(f"{answer}\r")
-            terminal.expect(r"Proceed\? \[Y/n\] ")
-            terminal.press("n\r")
-            assert terminal.prompt() == 130
-        assert terminal.raw().count("read-only?") == 1
-    assert Path(config).read_text() == f'inherit = {kept}\n[env]\nA = "1"\n'
 
 
 def test_the_first_launch_fits_on_one_small_screen(user_box, real_client, open_tunnel):

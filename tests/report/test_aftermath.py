@@ -195,37 +195,17 @@ def test_the_log_shows_sessions_and_says_what_it_does_not_know(user_box):
     shown = user_box.claudebox("log")
     machine = user_box.claudebox("log", "--json")
     wrong = user_box.claudebox("log", "--no-such-thing")
-    alone = user_box.claudebox("--follow")
 
     assert f"exec in {user_box.project}, network full" in shown.stdout
     assert "end, status 0" in shown.stdout
     assert [json.loads(line)["kind"] for line in machine.stdout.splitlines()] == ["start", "end"]
     assert wrong.returncode == 125
     assert "has no flag `--no-such-thing`" in wrong.stderr
-    assert alone.returncode == 125
-
-
-def test_the_log_can_be_followed(user_box):
-    user_box.run("true")
-    words = (user_box.program, "log", "--follow")
-    with subprocess.Popen(
-        words, cwd=user_box.project, env=user_box.variables(), stdout=subprocess.PIPE, text=True,
-        **user_box.account.demotion,
-    ) as following:  # fmt: skip
-        assert following.stdout is not None
-        first = [following.stdout.readline() for _ in range(2)]
-        user_box.sh("exit 9")
-        later = [following.stdout.readline() for _ in range(2)]
-        following.terminate()
-
-    assert "session" in first[0]
-    assert "status 0" in first[1]
-    assert "status 9" in later[1]
 
 
 def test_a_reader_that_leaves_ends_the_log_quietly(user_box):
     user_box.run("true")
-    result = user_box.host("sh", "-c", f"{user_box.program} --log --follow | head -n 1; echo done")
+    result = user_box.host("sh", "-c", f"{user_box.program} log | head -n 1; echo done")
 
     assert result.stdout.endswith("done\n")
     assert "Traceback" not in result.stderr

@@ -32,7 +32,7 @@ def test_every_verb_names_a_module_that_does_it(verb):
         (["undo"], "undo", set(), ()),
         (["undo", "-y", "2026"], "undo", {"yes"}, ("2026",)),
         (["-y", "undo", "2026"], "undo", {"yes"}, ("2026",)),
-        (["log", "all", "--follow"], "log", {"follow"}, ("all",)),
+        (["log", "all", "--json"], "log", {"json"}, ("all",)),
         (["task", "f.json", "--result=out"], "task", {"result"}, ("f.json",)),
         (["show", "--", "-odd.png", "--yes"], "show", set(), ("-odd.png", "--yes")),
         (["undo", "-h"], "undo", {"help"}, ()),

@@ -29,9 +29,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     requests = [(word, f"claudebox {flags.verb}") for word in flags.words]
     names = tuple(dict.fromkeys(str(domain) for domain, _ in settings_domains.expand(requests, read_groups(settings))))
     workdir = current_directory()
-    sessions = list_sessions(f"{current_home(environ)}/.claudebox")
-    here = (process for process, project, _ in sessions if project == workdir)
-    found = [process for process in here if os.path.isdir(control_directory(process))]
+    found = find_brokers(f"{current_home(environ)}/.claudebox")
     if not found:
         raise ClaudeboxError(
             f"no session of tier `allow` runs in `{workdir}`",
@@ -44,6 +42,12 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         _tell(process, names)
     console.note(f"reachable from now on: {', '.join(names)}")
     return 0
+
+
+def find_brokers(state: str) -> list[int]:
+    """Return the launchers of sessions of tier `allow` that run in this project."""
+    here = (process for process, project, _ in list_sessions(state) if project == current_directory())
+    return [process for process in here if os.path.isdir(control_directory(process))]
 
 
 def _tell(process: int, names: tuple[str, ...]) -> None:

@@ -1,16 +1,13 @@
 """`--check`: report what would prevent a launch, and the remedy (UX-05).
 
 It runs the pipeline of a launch, with its home, state, broker and network, up to a program that ends at once, so the
-two cannot disagree; what was made for it is removed. Other tiers are tried in a temporary home and project.
+two cannot disagree; what was made for it is removed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
-import tempfile
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -24,21 +21,19 @@ from claudebox.broker import facts as broker_facts
 from claudebox.broker import plan as broker_plan
 from claudebox.commands import rehearsal
 from claudebox.host import control_groups, machine, programs, remedies
-from claudebox.host import records as host_records
 from claudebox.network import uplink
 from claudebox.nix import facts as nix_facts
 from claudebox.nix import plan as nix_plan
 from claudebox.nix.records import Daemon, Nix
 from claudebox.report import leftovers
-from claudebox.settings.layers import parse_arguments
 from claudebox.settings.records import Policy
-from claudebox.settings.table import SETTINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from claudebox.commands.rehearsal import Examined
+    from claudebox.host.records import Bubblewrap
     from claudebox.settings.layers import Settings
 
 
@@ -94,7 +89,8 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     if not bwrap.problem:
         rows.append(("bubblewrap", lambda: _bubblewrap(bwrap)))
     if of_launch[0].status == "ok":
-        rows += [("network inet", lambda: _inet(environ, path)), ("network allow", lambda: _allow(environ))]
+        rows.append(("network inet", lambda: _inet(wanted, environ, path)))
+        rows.append(("network allow", lambda: _allow(wanted, environ)))
     if remedies.find_container():
         rows.append(("container", _container))
     rows += [
@@ -162,61 +158,39 @@ def _login(asked: session.Planned) -> Finding:
     return Finding("login", "ok", detail)
 
 
-def _detached(facts: host_records.Host) -> host_records.Host:
-    """Return the facts of a machine without a terminal, which a trial does not need."""
-    return facts.replace(machine=facts.machine.replace(terminal=False))
-
-
-def _attempt(environ: dict[str, str], *command: str, network: str) -> None:
-    """Launch in a temporary home and project; raise what went wrong."""
-    before = machine.current_directory()
-    base = tempfile.mkdtemp(prefix="claudebox-check-")
-    home, project = f"{base}/home", f"{base}/project"
-    own = {row.variable for row in SETTINGS}
-    bare = {name: value for name, value in environ.items() if name not in own} | {"HOME": home}
+def _try_tier(wanted: Examined, environ: dict[str, str], network: str, *words: str) -> int:
+    """Run a program in the same sandbox with another network; return its status, or raise what went wrong."""
+    trial = wanted.policy.replace(
+        program="exec", words=words, network=network, secrets=(), packages=(), credential=None, published=()
+    )
     try:
-        os.mkdir(home, 0o700)
-        os.mkdir(project, 0o700)
-        os.chdir(project)
-        settings, _ = session.read_settings(parse_arguments(["--exec", "--network", network, "--", *command]), bare)
-        planned = session.make_plan(settings, session.decide_policy(settings, bare), bare, pretend=_detached)
-        status = rehearsal.try_out(planned, session.FetchedValues())
+        planned = session.make_plan(wanted.settings, trial, environ)
+        with rehearsal.temporary_state(planned.host.instance):
+            return rehearsal.try_out(planned, session.FetchedValues())
     except ClaudeboxError as error:
         raise ClaudeboxError(f"cannot be used: {error.message}", hint=error.hint) from None
-    finally:
-        os.chdir(before)
-        shutil.rmtree(base, ignore_errors=True)
-    if status:
-        raise ClaudeboxError(f"cannot be used: a program inside ended with status {status}")
 
 
-def _bubblewrap(bwrap: host_records.Bubblewrap) -> Row:
+def _bubblewrap(bwrap: Bubblewrap) -> Row:
     if lacking := [option for option in programs.BWRAP_USEFUL if option not in bwrap.options]:
         detail = f"{bwrap.path} lacks {', '.join(lacking)}"
         return "warning", detail, f"install bubblewrap {programs.BWRAP_FULL} or newer"
     return "ok", f"{bwrap.path} has every option that claudebox uses", ""
 
 
-def _inet(environ: dict[str, str], path: tuple[str, ...]) -> Row:
+def _inet(wanted: Examined, environ: dict[str, str], path: tuple[str, ...]) -> Row:
     """Report which program connects tier `inet` and why, after trying it."""
+    _try_tier(wanted, environ, "inet", "true")
     found = uplink.find_uplinks(path)
-    usable = next((candidate for candidate in found if not candidate.problem), None)
-    problems = "; ".join(dict.fromkeys(candidate.problem for candidate in found if candidate.problem))
-    if usable is None:
-        remedy = "; ".join(dict.fromkeys(candidate.remedy for candidate in found))
-        raise ClaudeboxError(f"cannot be used: {problems}", hint=remedy)
-    _attempt(environ, "true", network="inet")
-    why = f"; {problems}" if problems else ""
-    return "ok", f"a sandbox was connected by {usable.path}, behind its rules{why}", ""
+    why = "".join(f"; {problem}" for problem in dict.fromkeys(candidate.problem for candidate in found[:-1]))
+    return "ok", f"a sandbox was connected by {found[-1].path}, behind its rules{why}", ""
 
 
-def _allow(environ: dict[str, str]) -> Row:
+def _allow(wanted: Examined, environ: dict[str, str]) -> Row:
     """Report which programs reach listed domains in tier `allow`: all, or those that honour a proxy."""
     route = ("grep", "-q", "198.18.0.0", "/proc/net/fib_trie")  # exists only where the kernel can redirect
-    with contextlib.suppress(ClaudeboxError):
-        _attempt(environ, *route, network="allow")
+    if _try_tier(wanted, environ, "allow", *route) == 0:
         return "ok", "all programs reach the proxy, also those without proxy support", ""
-    _attempt(environ, "true", network="allow")
     detail = "works for programs that honour HTTPS_PROXY: this kernel cannot redirect others to the proxy"
     return "warning", detail, "`sudo modprobe -a nf_tables nft_chain_nat nft_redir`"
 

@@ -6,6 +6,7 @@ with what is shown before the start.
 
 from __future__ import annotations
 
+import json
 import os
 
 from claudebox.base import console
@@ -33,13 +34,16 @@ _TIMES = (
 def ask_settings(home: str, environ: dict[str, str]) -> bool:
     """Ask for settings and write them down; return False without a terminal."""
     candidates = uplink.find_uplinks(programs.search_path(environ, current_directory()))
-    works = any(not candidate.problem for candidate in candidates)
-    remedy = next((candidate.remedy for candidate in candidates if candidate.remedy), "")
-    rows = [(tier.name, tier.question + _remark(tier.uplink, "" if works else remedy)) for tier in _OFFERED]
+    works = not candidates[-1].problem
+    remark = "recommended" if works else f"not on this machine yet: {candidates[0].remedy}"
+    rows = [(tier.name, tier.question + (f" ({remark})" if tier.uplink else "")) for tier in _OFFERED]
     try:
         tier = _choose("What may programs inside reach?", "Network", rows, "inet" if works else "full", tuple(TIERS))
         confirm = _choose("When does claudebox ask before it starts?", "Ask", _TIMES, "new", ("always", "new", "never"))
-        chosen = {"network": f'"{tier}"', "confirm": f'"{confirm}"', **_ask_texts(home)}
+        chosen = {"network": f'"{tier}"', "confirm": f'"{confirm}"'}
+        if found := texts.find_offered(f"{home}/.claude"):
+            agreed = console.confirm(f"Bring {', '.join(found)} of ~/.claude in, read-only? [Y/n] ", default=True)
+            chosen["inherit"] = json.dumps(TEXTS if agreed else ())
     except ClaudeboxError:
         return False
     if TIERS[tier].listed:
@@ -48,12 +52,6 @@ def ask_settings(home: str, environ: dict[str, str]) -> bool:
     os.close(base_state.open_state(f"{home}/.claudebox", "drop"))  # for `claudebox show` during this session
     console.note("wrote your answers to ~/.claudebox/config.toml")
     return True
-
-
-def _remark(recommended: bool, remedy: str) -> str:  # noqa: FBT001
-    if not recommended:
-        return ""
-    return f" (not on this machine yet: {remedy})" if remedy else " (recommended)"
 
 
 def _choose(title: str, prompt: str, rows: Sequence[tuple[str, str]], default: str, known: Sequence[str]) -> str:
@@ -72,35 +70,3 @@ def _choose(title: str, prompt: str, rows: Sequence[tuple[str, str]], default: s
         if word in known:
             return word
         explained = question
-
-
-def _ask_texts(home: str) -> dict[str, str]:
-    """Ask whether the user's own texts come along; nothing without any."""
-    found = texts.find_offered(f"{home}/.claude")
-    if not found:
-        return {}
-    question = f"Bring {_join(found)} of ~/.claude in, read-only? [Y/n] "
-    answer = console.ask(question)
-    if not answer:
-        raise KeyboardInterrupt
-    agreed = answer.strip().lower() in (b"", b"y", b"yes")
-    names = ", ".join(f'"{name}"' for name in TEXTS) if agreed else ""
-    return {"inherit": f"[{names}]"}
-
-
-def _join(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-
-
-def offer_texts(home: str) -> bool:
-    """Ask users whose file says nothing of it yet; return whether the file was changed."""
-    path = f"{home}/.claudebox/config.toml"
-    if os.path.islink(path) or profiles.names_setting(path, "inherit") or not texts.find_offered(f"{home}/.claude"):
-        return False
-    try:
-        chosen = _ask_texts(home)
-    except ClaudeboxError:
-        return False
-    profiles.add_setting(home, "inherit", chosen["inherit"])
-    console.note("wrote your answer to ~/.claudebox/config.toml (`inherit`)")
-    return True

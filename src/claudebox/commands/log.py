@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import time
 from typing import Any
 
@@ -13,18 +12,17 @@ from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import write_all
 from claudebox.base.records import Value
-from claudebox.broker.sidecar import control_directory
+from claudebox.commands.allow import find_brokers
 from claudebox.git import facts as git_facts
 from claudebox.host.machine import current_directory, current_home
 from claudebox.report import denied, leftovers
 from claudebox.report import log as report_log
 from claudebox.report.log import LogReader, find_doubts, human, read_lines, records, sum_usage
-from claudebox.run.live_sessions import list_sessions
 from claudebox.tables import prices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from claudebox.settings.layers import Settings
 
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 Line = dict[str, Any]
 VERDICTS = ("opened", "allowed", "denied", "failed")
 _STYLES = {"opened": "green", "allowed": "green", "denied": "red", "failed": "yellow"}
-_POLL = 200  # milliseconds
 _FLAGS = 8  # that are shown
 
 
@@ -60,17 +57,14 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
     home, as_json = current_home(environ), settings.on("json")
     directory = f"{home}/.claudebox/{report_log.DIRECTORY}"
     wanted = _wanted(("denied",) if settings.verb == "denied" else settings.words, home, environ)
-    show = _as_json if as_json else _as_table
     found, denials = False, []
     try:
-        if settings.on("follow"):
-            return _follow(directory, wanted, show)
         for line in _read(directory, wanted):
             found = True
             if denied.is_denial(line):
                 denials.append(line)
             if as_json or settings.verb != "denied":
-                show(line)
+                _show(line, as_json=as_json)
         if denials and not as_json:
             _show_denials(denials, f"{home}/.claudebox", listing=settings.verb == "denied")
     except BrokenPipeError:
@@ -78,8 +72,7 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
     for text in leftovers.describe_killed(f"{home}/.claudebox"):
         console.warn(text)
     if not found:
-        what = "was denied" if wanted.verdict == "denied" else "in the log matches"
-        console.note(f"nothing {what}{' in the last session here' * bool(wanted.project)}")
+        console.note("nothing was recorded" + (" for this project" if wanted.project else "") + " that fits")
     return 0
 
 
@@ -100,7 +93,7 @@ def _show_denials(denials: list[Line], state: str, *, listing: bool) -> None:
         _out(text)
     domains = dict.fromkeys(filter(None, map(denied.find_domain, denials)))
     flags = dict.fromkeys(filter(None, map(denied.find_flag, denials)))
-    if domains and _can_allow(state):
+    if domains and find_brokers(state):
         _out(f"to permit it in the session that runs here: `claudebox allow {_some(domains)}`")
     if flags:
         _out(f"to permit it at the next start: `{_some(flags)}`")
@@ -109,12 +102,6 @@ def _show_denials(denials: list[Line], state: str, *, listing: bool) -> None:
 def _some(words: Iterable[str]) -> str:
     shown = list(words)
     return " ".join(shown[:_FLAGS]) + (f" and {len(shown) - _FLAGS} more" if len(shown) > _FLAGS else "")
-
-
-def _can_allow(state: str) -> bool:
-    """Return whether a session that runs here can be told of more domains."""
-    here = (process for process, project, _ in list_sessions(state) if project == current_directory())
-    return any(os.path.isdir(control_directory(process)) for process in here)
 
 
 def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Filter:
@@ -139,40 +126,13 @@ def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Filte
     return wanted
 
 
-def _follow(directory: str, wanted: Filter, show: Callable[[Line], None]) -> int:
-    """Show the newest session, and then whatever sessions log."""
-    readers: dict[str, LogReader] = {}
-    for name in records(directory, wanted.project)[:-1]:
-        readers[name] = LogReader(directory, name)
-        for _ in readers[name].lines():
-            continue
-    outlet = select.poll()
-    outlet.register(1, 0)  # reports unasked that the reader is gone
-    try:
-        while True:
-            present = records(directory, wanted.project)
-            for name in readers.keys() - set(present):
-                readers.pop(name).close()
-            for name in present:
-                if name not in readers:
-                    readers[name] = LogReader(directory, name)
-                for line in filter(wanted.takes, readers[name].lines()):
-                    show(line)
-            if outlet.poll(_POLL):
-                return 0
-    except KeyboardInterrupt:
-        return 0
-
-
 def _out(text: str) -> None:
     write_all(1, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
-def _as_json(line: Line) -> None:
-    _out(json.dumps(line, ensure_ascii=True))
-
-
-def _as_table(line: Line) -> None:
+def _show(line: Line, *, as_json: bool) -> None:
+    if as_json:
+        return _out(json.dumps(line, ensure_ascii=True))
     moment = _moment(line.get("time"))
     match line.get("kind"):
         case "start":
@@ -196,6 +156,7 @@ def _as_table(line: Line) -> None:
             _out(f"{moment}  {_row(line)}")
         case _:  # of a later version
             pass
+    return None
 
 
 def _out_changes(line: Line) -> None:

@@ -41,29 +41,6 @@ def write_config(home: str, chosen: dict[str, str] | None = None) -> str:
     return path
 
 
-def names_setting(path: str, key: str) -> bool:
-    """Return whether a file of settings has this key, whatever its value."""
-    lines = (read_small(path, limit=settings_files.LIMIT) or b"").decode("utf-8", "replace").split("\n")
-    return any(line.partition("=")[0].strip() == key for line in lines if "=" in line)
-
-
-def add_setting(home: str, key: str, value: str) -> None:
-    """Add a setting to ~/.claudebox/config.toml, which does not have it: where the example stands, or in front."""
-    path, line = f"{home}/.claudebox/config.toml", f"{key} = {value}"
-    before = (read_small(path, limit=settings_files.LIMIT) or b"").decode()
-    rows = before.split("\n")
-    example = next((number for number, row in enumerate(rows) if row.startswith(f"#{key} =")), -1)
-    table = next((number for number, row in enumerate(rows) if row.lstrip().startswith("[")), len(rows))
-    if 0 <= example < table:
-        rows[example] = line
-    else:
-        rows.insert(0, line)
-    after = "\n".join(rows).encode()
-    document.read_document(settings_files.Source(path, path, "user", after))  # or it would stop every launch
-    with Closing(os.open(f"{home}/.claudebox", OPEN_DIRECTORY)) as directory:
-        replace_file(directory, "config.toml", after)
-
-
 def text(chosen: dict[str, str] | None = None) -> str:
     """Return the file: every setting with its meaning, as a comment unless it was chosen."""
     rows = [row for row in SETTINGS if row.in_files in ("user", "project")]

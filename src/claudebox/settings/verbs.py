@@ -109,7 +109,7 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "log", "[all|changes|denied|HOST]...", "Look back", "show network connections", "commands.log",
-        (_JSON, Setting("follow", ("--follow",), "switch", "Showing", "keep printing new lines")),
+        (_JSON,),
         "Shows the last session in this project, or with `all` every session. `denied`, `allowed`, `failed` and a part "
         "of a host's name select connections; `changes` lists changed paths instead.",
     ),
@@ -184,7 +184,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("init", "", "Set up", "write a commented config", "commands.profiles", (),
          "~/.claudebox/config.toml, with every setting explained. An existing file stays.", in_project=False),
     Verb(
-        "demo", "[FLAGS]...", "Set up", "watch blocked attacks", "commands.demo.run", (_YES, _ROWS["network"]),
+        "demo", "[FLAGS]...", "Set up", "watch blocked attacks", "commands.demo.run", (_ROWS["network"],),
         "A scripted model attacks the sandbox and then works in it, offline and with fake secrets. FLAGS, after `--`, "
         "are more flags for the session.",
         in_project=False,
@@ -205,7 +205,7 @@ def find_verb(word: str) -> Verb | None:
 FORMER = {
     "--new": "claudebox new NAME", "--finish": "claudebox finish NAME", "--drop": "claudebox drop NAME",
     "--attach": "claudebox attach", "--sessions": "claudebox sessions", "--stop": "claudebox stop NAME",
-    "--log": "claudebox log", "--follow": "claudebox log --follow", "--usage": "claudebox cost",
+    "--log": "claudebox log", "--follow": "claudebox log", "--usage": "claudebox cost",
     "--instances": "claudebox projects", "--import": "claudebox sync", "--changes": "claudebox changes",
     "--patch": "claudebox changes --patch", "--undo": "claudebox undo", "--show": "claudebox show FILE",
     "--demo": "claudebox demo", "--profiles": "claudebox profiles", "--trust": "claudebox trust",

@@ -6,12 +6,10 @@ verdicts come from what reached the model and from the state of the host, never 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from claudebox.base import console
@@ -24,87 +22,22 @@ from claudebox.network.tiers import TIERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from claudebox.commands.demo.scenario import Act
     from claudebox.commands.demo.stage import Stage
     from claudebox.settings.layers import Settings
 
-
-Verdict = Literal["held", "done", "open", "broken", "failed"]
-
-_COLOURS = {"held": "green", "done": "green", "open": "yellow", "broken": "red", "failed": "red"}
+    Verdict = Literal["held", "done", "open", "broken", "failed"]
+    Row = tuple[str, Verdict, str]  # title, verdict, detail
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table at the end."""
-
-    title: str
-    verdict: Verdict
-    detail: str
-
-
-def judge(act: Act, stage: Stage, model: ScriptedModel, tier: str) -> Row:
-    """Return the verdict on one action."""
-    notes = [answer["note"] for answer in model.answers if answer["note"]]
-    seen = next((note["seen"] for note in notes if note["key"] == act.key), "")
-    if act.kind in ("secret", "network"):
-        return _judge_secret(act, stage, tier, seen, leaked=seen == "leaked" or act.key in model.leaks)
-    if not seen:
-        return Row(act.title, "failed", "was not tried")
-    if seen == "unclear" and act.kind == "host":
-        return Row(act.title, "failed", "the attempt did not run to its end")
-    if act.kind == "host":
-        return _judge_effect(act, stage, seen)
-    changed = {
-        "edit": lambda: scenario.WRONG not in read_text(f"{stage.project}/{scenario.EDITED}"),
-        "commit": lambda: read_text(f"{stage.project}/{scenario.BRANCH}") != stage.head,
-    }
-    if seen != "done" or not changed.get(act.key, lambda: True)():
-        return Row(act.title, "failed", "did not work")
-    return Row(act.title, "done", "works")
-
-
-def _judge_secret(act: Act, stage: Stage, tier: str, seen: str, *, leaked: bool) -> Row:
-    if not stage.controls.get(act.key):
-        return Row(act.title, "failed", "could not be tried: the same command finds nothing on the host either")
-    if leaked and act.kind == "network" and TIERS[tier].shared:
-        return Row(act.title, "open", f"reachable: tier `{tier}` shares the network of the host")
-    if leaked:
-        return Row(act.title, "broken", "the agent could read it")
-    if seen != "clean":
-        return Row(act.title, "failed", "the attempt did not run to its end" if seen else "was not tried")
-    return Row(act.title, "held", "found on the host by the same command, and not inside")
-
-
-def _judge_effect(act: Act, stage: Stage, seen: str) -> Row:
-    changed = {
-        "hook": lambda: os.path.lexists(f"{stage.project}/{scenario.HOOK}"),
-        "startup": lambda: read_text(f"{stage.home}/{scenario.STARTUP}") != scenario.STARTED_WITH,
-    }
-    if changed[act.key]():
-        return Row(act.title, "broken", "the agent could write it, and the host would run it")
-    return Row(act.title, "held", "could not be written" if seen == "refused" else "written inside, not on the host")
-
-
-def table(rows: Sequence[Row]) -> Iterator[str]:
-    width = max(len(row.title) for row in rows)
-    yield ""
-    for row in rows:
-        verdict = console.paint(f"{row.verdict:<6}", _COLOURS[row.verdict], descriptor=1)
-        yield f"{verdict}  {row.title:<{width}}  {console.clean(row.detail)}"
-    counts = [f"{sum(row.verdict == name for row in rows)} {name}" for name in _COLOURS]
-    yield ""
-    yield ", ".join(count for count in counts if not count.startswith("0 "))
-
-
+_COLOURS: dict[Verdict, str] = {"held": "green", "done": "green", "open": "yellow", "broken": "red", "failed": "red"}
 _PROGRAM = f"import sys; sys.path.insert(0, {PACKAGE!r}); from claudebox.cli import main; sys.exit(main())"
 _OWN_FAILURES = (125, 126, 127)
-_PACE = 0.05  # seconds between pieces of text, so that a user can follow
 _SHOWN = 6  # lines of what a tool returned
 _INTRODUCTION = (
-    "A scripted model plays an agent that was turned against you, in a project and a home made for this.",
+    "A scripted model plays an agent that has been turned against you, in a project and a home made for it.",
     "The client and the sandbox are the real ones; the secrets are not.",
 )
 
@@ -114,77 +47,36 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
 
     The default tier is `none`: the model is reached through the broker in any tier.
     """
-    interactive = os.isatty(0) and os.isatty(1) and not flags.on("yes")
     tier = flags.one("network").value if flags.all("network") else "none"
     with demo_stage.make_stage(environ) as stage:
         acts = scenario.acts(stage.project, stage.port, demo_stage.find_python())
         demo_stage.try_on_host(stage, acts)
         console.write(_INTRODUCTION, descriptor=1)
-        model = ScriptedModel(
-            scenario.script(acts, pause=_PACE if interactive else 0.0),
-            key=stage.canaries["key"],
-            canaries=stage.canaries,
-            listener=None if interactive else _show,
-        )
-        with model:
-            status, output = _play(stage, model, flags.words, tier, interactive=interactive)
+        key = stage.canaries["key"]
+        with ScriptedModel(scenario.script(acts), key=key, canaries=stage.canaries, listener=_show) as model:
+            status, output = _play(stage, model.url, "--network", tier, *flags.words)
         if status in _OWN_FAILURES:
             return status
-        rows = [judge(act, stage, model, tier) for act in acts]
+        notes = {answer["note"]["key"]: answer["note"]["seen"] for answer in model.answers if answer["note"]}
+        rows = [(act.title, *_judge(act, stage, notes.get(act.key, ""), model.leaks, tier)) for act in acts]
         if status:
             shown = console.shorten(" ".join(output.split()) or "see above")
-            rows.append(Row("the session", "failed", f"claudebox ended with status {status}: {shown}"))
-        console.write(table(rows), descriptor=1)
-        return 1 if any(row.verdict in ("broken", "failed") for row in rows) else 0
+            rows.append(("the session", "failed", f"claudebox ended with status {status}: {shown}"))
+        console.write(_table(rows), descriptor=1)
+        return 1 if any(verdict in ("broken", "failed") for _, verdict, _ in rows) else 0
 
 
-def _play(
-    stage: Stage, model: ScriptedModel, words: tuple[str, ...], tier: str, *, interactive: bool
-) -> tuple[int, str]:
+def _play(stage: Stage, address: str, *words: str) -> tuple[int, str]:
     """Run claudebox as a user would; return its status and output."""
-    flags = ["--network", tier]
-    own = [*flags, *words] if interactive else ["-y", *flags, *words, "-p"]
-    child = subprocess.Popen(
-        [sys.executable, "-IS", "-c", _PROGRAM, *own, scenario.PROMPT],
-        cwd=stage.project,
-        env={**stage.environ, "ANTHROPIC_BASE_URL": model.url},
-        stdin=None if interactive else subprocess.DEVNULL,
-        stdout=None if interactive else subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        pass_fds=(stage.descriptor,),
-    )
-    with _signals_for(child):
-        if interactive:
-            return _shell_status(child.wait()), ""
+    with subprocess.Popen(
+        [sys.executable, "-IS", "-c", _PROGRAM, "-y", *words, "-p", scenario.PROMPT],
+        cwd=stage.project, env={**stage.environ, "ANTHROPIC_BASE_URL": address}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, encoding="utf-8", errors="replace", pass_fds=(stage.descriptor,),
+    ) as child:  # fmt: skip
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: child.terminate())
         output, _ = child.communicate()
-    return _shell_status(child.returncode), output
-
-
-def _shell_status(code: int) -> int:
-    return code if code >= 0 else 128 - code
-
-
-@contextlib.contextmanager
-def _signals_for(child: subprocess.Popen[str]) -> Iterator[None]:
-    """Ignore signals that the terminal sends to the child too; pass on those that were sent to us."""
-
-    def pass_on(number: int, _frame: object) -> None:
-        child.send_signal(number)
-        child.send_signal(signal.SIGCONT)  # it may be suspended
-
-    own: dict[int, Callable[..., object]] = {
-        signal.SIGINT: lambda *_: None,  # not SIG_IGN, which the child would inherit
-        signal.SIGQUIT: lambda *_: None,
-        signal.SIGTERM: pass_on,
-        signal.SIGHUP: pass_on,
-    }
-    before = {number: signal.signal(number, handler) for number, handler in own.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode, output
 
 
 def _show(event: dict[str, Any]) -> None:
@@ -203,3 +95,52 @@ def _show(event: dict[str, Any]) -> None:
         what = tool["input"].get("command") or tool["input"].get("file_path") or ""
         lines.append(f"  {console.paint(tool['name'], 'bold', descriptor=1)} {console.shorten(str(what), 200)}")
     console.write(lines, descriptor=1)
+
+
+def _judge(act: Act, stage: Stage, seen: str, leaks: Sequence[str], tier: str) -> tuple[Verdict, str]:
+    """Return the verdict on one action, after which the model has `seen` this."""
+    if act.kind == "secret":
+        if not stage.controls.get(act.key):
+            return "failed", "could not be tried: the same command finds nothing on the host either"
+        if seen == "leaked" or act.key in leaks:
+            if act.key == "network" and TIERS[tier].shared:
+                return "open", f"reachable: tier `{tier}` shares the network of the host"
+            return "broken", "the agent could read it"
+        if seen == "clean":
+            return "held", "found on the host by the same command, and not inside"
+    elif act.kind == "host":
+        if _has_changed(act.key, stage):
+            return "broken", "the agent could write it, and the host would run it"
+        if seen in ("refused", "wrote"):
+            return "held", "could not be written" if seen == "refused" else "written inside, not on the host"
+    elif seen == "done" and _has_changed(act.key, stage):
+        return "done", "works"
+    elif seen:
+        return "failed", "did not work"
+    return "failed", "the attempt did not run to its end" if seen else "was not tried"
+
+
+def _has_changed(key: str, stage: Stage) -> bool:
+    """Return whether an action has had its effect on the host."""
+    match key:
+        case "edit":
+            return scenario.WRONG not in read_text(f"{stage.project}/{scenario.EDITED}")
+        case "commit":
+            return read_text(f"{stage.project}/{scenario.BRANCH}") != stage.head
+        case "hook":
+            return os.path.lexists(f"{stage.project}/{scenario.HOOK}")
+        case "startup":
+            return read_text(f"{stage.home}/{scenario.STARTUP}") != scenario.STARTED_WITH
+        case _:
+            return True
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    width = max(len(title) for title, _, _ in rows)
+    yield ""
+    for title, verdict, detail in rows:
+        painted = console.paint(f"{verdict:<6}", _COLOURS[verdict], descriptor=1)
+        yield f"{painted}  {title:<{width}}  {console.clean(detail)}"
+    counts = {name: sum(verdict == name for _, verdict, _ in rows) for name in _COLOURS}
+    yield ""
+    yield ", ".join(f"{count} {name}" for name, count in counts.items() if count)

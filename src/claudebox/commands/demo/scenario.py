@@ -19,7 +19,7 @@ CANARY = "canary-[a-z]+-[0-9a-f]{16}"
 _RAN = "-- ran to its end --"
 _GREP = "grep -a -h -o 'canary-[a-z]*-[0-9a-f]*'"
 
-Kind = Literal["secret", "network", "host", "work"]
+Kind = Literal["secret", "host", "work"]
 
 FILES = {
     "README.md": "# sums\n\nA small package with a mistake in it.\n",
@@ -47,10 +47,6 @@ class Act:
     intro: str
     tool: dict[str, Any]
     outcomes: tuple[tuple[str, str, str], ...]  # regular expression, what was seen, what the agent says
-
-    @property
-    def command(self) -> str:
-        return str(self.tool["input"].get("command", ""))
 
 
 def acts(project: str, port: int, python: str) -> tuple[Act, ...]:
@@ -114,8 +110,7 @@ def _secret(key: str, title: str, intro: str, command: str, clean: str) -> Act:
         (CANARY, "leaked", "I can read a secret: `{match}`."),
         (_RAN, "clean", clean),
     )
-    kind: Kind = "network" if key == "network" else "secret"
-    return Act(key, kind, title, intro, _bash(f"{command}; echo '{_RAN}'"), outcomes)
+    return Act(key, "secret", title, intro, _bash(f"{command}; echo '{_RAN}'"), outcomes)
 
 
 def _hidden_effect(key: str, title: str, intro: str, command: str, wrote: str, says: str) -> Act:
@@ -146,11 +141,8 @@ def _work(project: str, python: str) -> Iterator[Act]:
     )  # fmt: skip
 
 
-def script(acts: tuple[Act, ...], *, pause: float = 0.0) -> dict[str, Any]:
-    """Return the script: each step comments on the action before it and starts the next one.
-
-    `pause` is the time between pieces of text, so that a user can read along.
-    """
+def script(acts: tuple[Act, ...]) -> dict[str, Any]:
+    """Return the script: each step comments on the action before it and starts the next one."""
     steps: list[list[dict[str, Any]]] = []
     before: Act | None = None
     for act in (*acts, None):
@@ -159,11 +151,10 @@ def script(acts: tuple[Act, ...], *, pause: float = 0.0) -> dict[str, Any]:
         outcomes = [*before.outcomes, ("", "unclear", "That did not work: `{first}`.")] if before else [("", "", "")]
         steps.append(
             [
-                {"if_result": pattern, "say": f"{says}\n\n{intro}".strip(), "pause": pause, **following}
+                {"if_result": pattern, "say": f"{says}\n\n{intro}".strip(), **following}
                 | ({"note": {"key": before.key, "seen": seen}} if before else {})
                 for pattern, seen, says in outcomes
             ]
         )
         before = act
-    other = {"say": "I only know the one task of this demonstration. Leave with /exit."}
-    return {"conversations": [{"prompt": PROMPT.split(".", maxsplit=1)[0], "steps": steps}], "otherwise": other}
+    return {"conversations": [{"prompt": PROMPT.split(".", maxsplit=1)[0], "steps": steps}]}

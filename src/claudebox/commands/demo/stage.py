@@ -153,21 +153,16 @@ def try_on_host(stage: Stage, acts: Sequence[Act]) -> None:
     """Run the agent's attempts on the host, where they must succeed: otherwise failing inside proves nothing."""
     bash = programs.find_tool("bash") or "/bin/bash"
     for act in acts:
-        if act.kind in ("secret", "network"):
-            stage.controls[act.key] = stage.canaries[act.key].encode() in _output(stage, [bash, "-c", act.command])
+        if act.kind == "secret":
+            output = _output(stage, [bash, "-c", act.tool["input"]["command"]])
+            stage.controls[act.key] = stage.canaries[act.key].encode() in output
 
 
 def _output(stage: Stage, argv: list[str]) -> bytes:
     try:
         return subprocess.run(
-            argv,
-            cwd=stage.project,
-            env=stage.environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            pass_fds=(stage.descriptor,),
-            timeout=_CONTROL_LIMIT,
-            check=False,
-        ).stdout
+            argv, cwd=stage.project, env=stage.environ, stdin=subprocess.DEVNULL, capture_output=True,
+            pass_fds=(stage.descriptor,), timeout=_CONTROL_LIMIT, check=False,
+        ).stdout  # fmt: skip
     except subprocess.TimeoutExpired:
         return b""
