@@ -64,6 +64,7 @@ def offered(home, *words: str, **more: str) -> list[str]:
         (["--exec", "--", "--net"], [""]),
         (["codex", "--net"], [""]),
         (["mc"], ["mcp"]),
+        (["upd"], []),  # switched off
     ],
 )
 def test_what_may_stand_there_is_offered(home, words, wanted):
@@ -120,9 +121,9 @@ def test_names_of_agents_and_sessions_are_offered(home, monkeypatch):
     copy = copies.place("login", "/w")
     os.makedirs(copy.project)
     copies.save(copy)
-    for verb in ("attach", "stop", "finish", "drop", "publish", "review"):
+    for verb in ("attach", "stop", "drop", "publish", "review"):
         assert {"steady", "login"} <= {*offered(home, verb, "")}, verb
-    assert offered(home, "new", "") == ["login"]
+    assert offered(home, "new", "") == offered(home, "finish", "") == ["login"]
     assert offered(home, "stop", "st") == ["steady"]
 
 
@@ -156,6 +157,7 @@ def test_bash_completes(tmp_path):
     assert press_tab("--set", "network", "=", "") == ["full", "inet", "allow", "none"]
     assert press_tab("--set", "gp") == ["gpu="]
     assert press_tab("-p", "a") == [""]  # files, which the shell finds itself
+    assert press_tab("projects", "") == ["prune"]
 
 
 def test_fish_completes(tmp_path):
@@ -176,6 +178,7 @@ def test_fish_completes(tmp_path):
     assert press_tab("claudebox --set caches=o") == ["caches=off", "caches=own"]
     assert press_tab("claudebox --mount-ro a") == ["a file"]
     assert press_tab("claudebox --budget ") == []
+    assert press_tab("claudebox projects ") == ["prune"]
 
 
 def test_zsh_completes(tmp_path):
@@ -195,7 +198,7 @@ def test_zsh_completes(tmp_path):
         for typed, wanted in (
             ("und", "undo "), ("--network i", "--network inet "), ("--set gp", "--set gpu="),
             ("--set caches=sh", "--set caches=shared "), ("--mount-ro a-", "--mount-ro a-file "),
-            ("-p a-", "-p a-file "),
+            ("-p a-", "-p a-file "), ("projects ", "projects prune "),
         ):  # fmt: skip
             os.write(master, f"claudebox {typed}\t\x18".encode())  # TAB, then show the line
             shown = read_until(master, ">\r\n")

@@ -110,7 +110,7 @@ class _Line:
 
     def _agent_words(self) -> Candidates:
         agent = self._agent or AgentKind("")
-        return ((word, f"of {agent.name}") for word in sorted(agent.subcommands))
+        return ((word, f"of {agent.name}") for word in sorted(agent.subcommands - {*agent.not_inside}))
 
     def _agent_flags(self) -> Iterator[tuple[str, str]]:
         """Yield the flags that the help of the installed agent names; it sees neither the home nor the project."""
@@ -217,6 +217,7 @@ def _find_sessions(home: str) -> Iterator[tuple[str, str]]:
 # An operand, in one verb or in all.
 _SOURCES: dict[str, Callable[[str], Candidates]] = {
     "new NAME": _find_worktrees,
+    "finish NAME": _find_worktrees,
     "help NAME": _find_keys,
     "NAME": _find_agents,
     "AGENT": _find_agents,
