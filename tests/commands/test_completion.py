@@ -64,7 +64,7 @@ def offered(home, *words: str, **more: str) -> list[str]:
         (["--exec", "--", "--net"], [""]),
         (["codex", "--net"], [""]),
         (["mc"], ["mcp"]),
-        (["upd"], []),  # switched off
+        (["upd"], [""]),  # switched off, so it may be a file
     ],
 )
 def test_what_may_stand_there_is_offered(home, words, wanted):
