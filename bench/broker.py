@@ -242,7 +242,6 @@ def broker(port: int, certificate: str) -> Iterator[tuple[str, int]]:
         trust=Trust(certificate),
     )
     sidecar = BrokerSidecar(Broker((config,), sockets=("model_api",)))
-    sidecar.listen()
     try:
         sidecar.begin()
         yield sidecar.sockets["model_api"], sidecar._process  # noqa: SLF001

@@ -186,7 +186,7 @@ def _bare(name: str, installed: str, argv: Sequence[str], environ: dict[str, str
     stubs = SessionStubs(facts.instance)
     stubs.begin(made)
     stubs.make(made)
-    prepared = prepare.prepare(made, {}, {}, by_name=True)
+    prepared = prepare.prepare(made, {}, by_name=True)
     os.chdir(project)
     return Case(name, (made.bwrap, *prepared.argv[1:]), {}, prepared.descriptors)
 

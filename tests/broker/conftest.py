@@ -158,9 +158,8 @@ def running(port: int, certificate: str = "", log: int = -1, **changes: object) 
         trust=Trust(certificate),
     ).replace(**changes)
     sidecar = BrokerSidecar(Broker((config,), sockets=("model_api",)))
-    sidecar.listen()
     try:
-        sidecar.begin((("log", log),) if log >= 0 else ())
+        sidecar.begin(log)
         sidecar.look()
         yield sidecar
     finally:
@@ -310,8 +309,7 @@ def models(upstream, tmp_path):
         )
         sidecar = BrokerSidecar(Broker(configs))
         sidecars.append(sidecar)
-        sidecar.listen()
-        sidecar.begin((("log", log),))
+        sidecar.begin(log)
         sidecar.look()
         served.broker = sidecar
         return served, [config.port for config in configs], sidecar.texts[MODEL_PLACEHOLDER]

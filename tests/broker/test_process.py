@@ -124,7 +124,6 @@ def test_a_broker_that_cannot_start_says_why_in_one_line():
     secret = SecretRequest("TOKEN", (("a.example", 443),), "env:X", "c", value="value-value", placeholder="p")
     broken = Broker(inject=InjectConfig((secret,), bundle="/no/such/bundle"), libraries=LIBRARIES, awaited=True)
     sidecar = BrokerSidecar(broken)
-    sidecar.listen()
     sidecar.begin()
     with pytest.raises(ClaudeboxError, match=r"did not start: .* /no/such/bundle, cannot be read"):
         sidecar.attach(0)

@@ -998,7 +998,7 @@ def test_a_python_without_sqlite_says_that_undo_is_not_available(monkeypatch):
     sidecar.begin()
     before = sidecar.finish()
     monkeypatch.setattr(sys, "meta_path", [])
-    sidecar.begin((("log", 1),))
+    sidecar.begin(1)
     after = sidecar.finish()
 
     assert before == ()

@@ -91,10 +91,12 @@ class BrokerSidecar(Sidecar):
 
     title = "the broker"
 
-    def __init__(self, broker: Broker, handed: Callable[[], list[tuple[str, int]]] = list) -> None:
-        """Choose names; `handed` returns the listeners that the netns holder opened inside."""
+    def __init__(
+        self, broker: Broker, handed: Callable[[], list[tuple[str, int]]] = list, texts: tuple[str, ...] = ()
+    ) -> None:
+        """Choose names; `handed` returns the listeners that the netns holder opened inside, `texts` are for bwrap."""
         self.broker = broker
-        self._handed = handed
+        self._handed, self._wanted = handed, texts
         self._directory = f"{_base()}/{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
         self._listeners: dict[str, socket.socket] = {}
         # Ports of the host stay ours until the end: another account that took one would be told what the agent says.
@@ -103,7 +105,7 @@ class BrokerSidecar(Sidecar):
         self._process = 0
         self._named = self._controlled = False  # the directories of the sockets and of the control socket exist
         self._lost = self._ready = self._hung_up = False
-        self._files: tuple[tuple[str, int], ...] = ()
+        self._log = -1
         self._totals: dict[str, int] | None = None
         self._failure = ""
         self.sockets = {name: f"{self._directory}/{name}" for name in broker.sockets}
@@ -141,7 +143,18 @@ class BrokerSidecar(Sidecar):
         self.broker = self.broker.replace(models=tuple(models))
         self.texts = {**self.texts, MODEL_PLACEHOLDER: secret}
 
-    def listen(self) -> None:
+    def begin(self, log: int = -1) -> None:
+        """Create the sockets; start the process if the sandbox waits for it.
+
+        Otherwise `look` starts it once the payload runs: until then bwrap, the snapshot and the launcher need the
+        cores. Callers that connect earlier wait in the sockets' queues.
+        """
+        self._log = log
+        self._listen()
+        if self.broker.awaited or self._handed is not list or self._wanted:
+            self._start()
+
+    def _listen(self) -> None:
         """Create the sockets, in directories that only the user can enter."""
         for listener in self._listeners.values():
             listener.listen(_BACKLOG)
@@ -164,16 +177,6 @@ class BrokerSidecar(Sidecar):
             return
         self._controlled = True
 
-    def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Start the process if the sandbox waits for it.
-
-        Otherwise `look` starts it once the payload runs: until then bwrap, the snapshot and the launcher need the
-        cores. Callers that connect earlier wait in the sockets' queues.
-        """
-        self._files = files
-        if self.broker.awaited or self._handed is not list or any(name != "log" for name, _ in files):
-            self._start()
-
     def look(self) -> float:
         """Start the process, now that the payload runs; return in how many seconds to look again."""
         if self._control is None:
@@ -187,15 +190,19 @@ class BrokerSidecar(Sidecar):
     def _start(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         listeners = tuple((name, listener.fileno()) for name, listener in self._listeners.items())
-        configuration = syscalls.memory_file(pack((self.broker.services, listeners, self._files)))
+        ends = [(name, os.pipe2(os.O_CLOEXEC)) for name in self._wanted]
+        self.pipes = tuple((name, reader) for name, (reader, _) in ends)
+        files = (*((name, writer) for name, (_, writer) in ends), *((("log", self._log),) if self._log >= 0 else ()))
+        configuration = syscalls.memory_file(pack((self.broker.services, listeners, files)))
         program = _PROGRAM.format([PACKAGE, *self.broker.libraries], configuration, theirs.fileno())
-        inherited = [configuration, theirs.fileno(), *(number for _, number in (*listeners, *self._files))]
+        inherited = [configuration, theirs.fileno(), *(number for _, number in (*listeners, *files))]
         try:
             self._process = process.spawn(
                 (sys.executable, "-IS", "-c", program), {number: number for number in inherited}, {}
             )
         finally:
-            os.close(configuration)
+            for descriptor in (configuration, *(writer for _, (_, writer) in ends)):
+                os.close(descriptor)
             theirs.close()
         self._close_listeners()
 
@@ -273,9 +280,8 @@ class BrokerSidecar(Sidecar):
         found: dict[str, int] = {"silent": 1} if self._totals is None else self._totals
         amounts = "".join(f', "{name}": {amount}' for name, amount in found.items() if amount)
         line = f'{{"time": {time.time():.3f}, "kind": "broker"{amounts}}}\n'.encode("ascii")
-        log = next((descriptor for name, descriptor in self._files if name == "log"), -1)
         try:
-            return log < 0 or os.write(log, line) == len(line)
+            return self._log < 0 or os.write(self._log, line) == len(line)
         except OSError:
             return False
 

@@ -55,7 +55,7 @@ class Follower(Sidecar):
         self._host: dict[str, str] = {}  # and those of the host's repositories
         self._settings: dict[str, tuple[bytes, list[str]]] = {}  # the configuration and the hooks at the start
 
-    def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
+    def begin(self, log: int = -1) -> None:  # noqa: ARG002 - nothing is logged
         """Take the stamps of both sides."""
         self._seen = {path: git_state.read_state(path).seen for path in self._repositories}
         self._host = {path: git_state.stamp_host(path) for path in self._repositories}

@@ -51,9 +51,9 @@ class NetworkSidecar(Sidecar):
         self._served: list[tuple[str, int]] = []
         self._records: list[int] = []
 
-    def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
+    def begin(self, log: int = -1) -> None:
         """Start the netns holder, which prepares while bwrap builds the sandbox."""
-        self._log = dict(files).get("log", -1)
+        self._log = log
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self._lifeline, held = os.pipe2(os.O_CLOEXEC)  # the holder alone keeps the other end, which closes with it
         listeners = [(listener.fileno(), port) for listener, port in self._published]

@@ -50,20 +50,17 @@ class NixRelaySidecar(Sidecar):
         self._stderr = -1
         self._notes: tuple[str, ...] = ()
 
-    def listen(self) -> None:
-        """Make the directory that is mounted into the sandbox."""
+    @property
+    def _socket(self) -> str:
+        return f"{self._relay.directory}/socket"
+
+    def begin(self, log: int = -1) -> None:  # noqa: ARG002
+        """Make the directory that is mounted into the sandbox, and start the daemon, which makes its socket there."""
         _remove_stale(os.path.dirname(self._relay.directory))
         try:
             os.mkdir(self._relay.directory, 0o700)
         except OSError as error:
             raise ClaudeboxError(f"`{self._relay.directory}` cannot be made: {error.strerror}") from None
-
-    @property
-    def _socket(self) -> str:
-        return f"{self._relay.directory}/socket"
-
-    def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Start the daemon, which makes its socket in that directory."""
         self._stderr, stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         rules = syscalls.memory_file(self._seccomp)
         self._child = process.spawn(

@@ -6,13 +6,12 @@ still run.
 
 from __future__ import annotations
 
-import os
-
 from claudebox.base import console
 from claudebox.base import state as base_state
 from claudebox.base.errors import FAILED
 from claudebox.git import state as git_state
 from claudebox.run import prepare, start
+from claudebox.run.sidecars import make_sidecars
 from claudebox.run.storage import Storage
 from claudebox.run.stubs import SessionStubs
 
@@ -23,13 +22,11 @@ if TYPE_CHECKING:
 
     from claudebox.agent.login import LoginCopy
     from claudebox.many.detach import Notifier
-    from claudebox.plan.records import Plan
     from claudebox.report.session import SessionReport
     from claudebox.run.mounts import HostGuard
     from claudebox.run.sidecars import Sidecar
     from claudebox.run.terminal import Terminal
     from claudebox.session import FetchedValues, Planned
-    from claudebox.settings.records import SecretRequest
 
     T = TypeVar("T")
 
@@ -120,28 +117,20 @@ class Launch:
         self._stubs.begin(plan)
         self._git_locks += git_state.set_up(plan)
         stubs = self._stubs.make(plan)
-        self._sidecars = _make_sidecars(plan, self._values.secrets)
+        log = self._open_report() if self._receipt else -1
+        self._sidecars = make_sidecars(plan, self._values.secrets)
         for sidecar in self._sidecars:
-            sidecar.listen()
-        texts = {key: text for sidecar in self._sidecars for key, text in sidecar.texts.items()}
-        sockets = {name: path for sidecar in self._sidecars for name, path in sidecar.sockets.items()}
-        prepared = prepare.prepare(plan, self._values.texts | texts, sockets)
-        begun = self._building = start.begin(plan, prepared, self._terminal)
-        try:  # while bwrap is at work
-            log = self._open_report() if self._receipt else ()
-            for sidecar in self._sidecars:
-                sidecar.begin((*prepared.pipes, *log))
-        finally:
-            for _, descriptor in prepared.pipes:  # bwrap waits for the end of each
-                os.close(descriptor)
-        sandbox = start.inspect(begun, plan, stubs, prepared.open_files)
+            sidecar.begin(log)
+        prepared = prepare.prepare(plan, self._values.texts, self._sidecars)
+        building = self._building = start.begin(plan, prepared, self._terminal)
+        sandbox = start.inspect(building, plan, stubs, prepared.open_files)
         for sidecar in self._sidecars:
             sidecar.attach(sandbox.payload)
-        start.let_go(begun, sandbox)
+        start.let_go(building, sandbox)
         return sandbox
 
-    def _open_report(self) -> tuple[tuple[str, int], ...]:
-        """Begin the session log; return where sidecars write their decisions."""
+    def _open_report(self) -> int:
+        """Begin the session log; return the descriptor on which sidecars write their decisions, -1 for none."""
         from claudebox.plan import audit
         from claudebox.report.session import SessionReport
 
@@ -150,8 +139,7 @@ class Launch:
         base_state.keep_told(planned.host.instance, audit.telling(planned.plan))
         host = planned.host.replace(secrets=planned.host.secrets.replace(held=self._values.secrets))
         self._report = SessionReport(planned.plan, planned.policy, host, self._receipt)
-        log = self._report.record.descriptor
-        return (("log", log),) if log >= 0 else ()
+        return self._report.record.descriptor
 
     def _supervise(self, sandbox: start.Sandbox) -> int:
         """Supervise the sandbox until it ends, and return the status of the payload."""
@@ -170,8 +158,8 @@ class Launch:
         if (sandbox := self._sandbox) is not None:
             self._ending.report_failure("supervising the sandbox", problem)
             self._ending.step("the sandbox", lambda: start.end(sandbox))
-        elif (begun := self._building) is not None:
-            self._ending.step("the sandbox", lambda: start.abandon(begun))
+        elif (building := self._building) is not None:
+            self._ending.step("the sandbox", lambda: start.abandon(building))
 
     def _take_down(self) -> list[str]:
         """Take down what was set up before the sandbox started; return warnings about output that was lost."""
@@ -189,13 +177,12 @@ class Launch:
         if report is not None:
             step("disarming repositories", report.disarm)
         self._finish_sidecars()
-        adopted, more = step("a repository that was made inside", lambda: _adopt(self._planned.plan)) or ([], [])
-        moved = (*(row for sidecar in self._sidecars for row in sidecar.moved), *adopted)
+        moved = tuple(row for sidecar in self._sidecars for row in sidecar.moved)
         step("what the sandbox left running", start.reap_orphans)
         for loss in losses:
             step("a warning", lambda: console.warn(loss))  # noqa: B023
             status = status or FAILED
-        for note in (*self._notes, *more, *([f"git: {', '.join(moved)}"] if moved and report is None else [])):
+        for note in (*self._notes, *([f"git: {', '.join(moved)}"] if moved and report is None else [])):
             step("a note", lambda: console.note(note))  # noqa: B023
         if report is None:
             return status
@@ -206,26 +193,3 @@ class Launch:
     def _finish_sidecars(self) -> None:
         for sidecar in self._sidecars:
             self._notes += self._ending.step(sidecar.title, sidecar.finish) or ()
-
-
-def _make_sidecars(plan: Plan, secrets: tuple[SecretRequest, ...]) -> tuple[Sidecar, ...]:
-    """Return the processes beside the sandbox; the broker gets the values of secrets."""
-    wanted = (plan.link, plan.broker, plan.relay, plan.policy.undo, plan.group)
-    if not any(wanted) and not any(own.real for own in plan.git):
-        return ()
-    from claudebox.run import sidecars
-
-    if secrets and plan.broker is not None:
-        from claudebox.broker.plan import with_values
-
-        plan = plan.replace(broker=with_values(plan.broker, secrets))
-    return sidecars.make_sidecars(plan)
-
-
-def _adopt(plan: Plan) -> tuple[list[str], list[str]]:
-    """Import a repository that was made inside, where there was none."""
-    if not any(not own.real and os.path.lexists(f"{own.directory}/HEAD") for own in plan.git):
-        return [], []
-    from claudebox.git import sidecar as git_sidecar
-
-    return git_sidecar.adopt(plan)

@@ -14,9 +14,10 @@ from claudebox.plan.records import Deferred
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from claudebox.plan.records import Plan
+    from claudebox.run.sidecars import Sidecar
 
 
 _FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
@@ -28,15 +29,19 @@ class Prepared(Value):
 
     argv: tuple[str, ...]
     descriptors: tuple[int, ...]
-    pipes: tuple[tuple[str, int], ...]  # by which the broker writes files of the sandbox
     open_files: tuple[int, int] | None  # the original limit, if it had to be raised
 
 
-def prepare(plan: Plan, texts: Mapping[str, str], sockets: Mapping[str, str], *, by_name: bool = False) -> Prepared:
-    """Make what bwrap reads; `texts` are by the key of `Deferred`, `sockets` are paths by name.
+def prepare(
+    plan: Plan, texts: Mapping[str, str], sidecars: Iterable[Sidecar] = (), *, by_name: bool = False
+) -> Prepared:
+    """Make what bwrap reads, with what sidecars have for it; `texts` are by the key of `Deferred`.
 
     `by_name`: bwrap makes every mount itself.
     """
+    texts = {**texts, **{key: text for sidecar in sidecars for key, text in sidecar.texts.items()}}
+    sockets = {name: path for sidecar in sidecars for name, path in sidecar.sockets.items()}
+    pipes = [pipe for sidecar in sidecars for pipe in sidecar.pipes]
     given = [word for row in bwrap.options(plan, by_name=by_name) for word in row]
     count = len(given) + len(plan.gate) + len(plan.command)
     if count > bwrap.MAX_WORDS:
@@ -47,7 +52,7 @@ def prepare(plan: Plan, texts: Mapping[str, str], sockets: Mapping[str, str], *,
     needed = sum(not isinstance(word, str) for word in given) + _SPARE_DESCRIPTORS
     open_files = _raise_limit(needed) if 0 <= os.sysconf("SC_OPEN_MAX") < needed else None
     descriptors: list[int] = []
-    pipes, words = [], []
+    words: list[str] = []
 
     def hand(descriptor: int) -> str:
         descriptors.append(own(descriptor))
@@ -62,14 +67,14 @@ def prepare(plan: Plan, texts: Mapping[str, str], sockets: Mapping[str, str], *,
         elif isinstance(word, Socket):
             words.append(sockets[word.name])
         elif isinstance(word, Pipe):
-            entry, writer = os.pipe2(os.O_CLOEXEC)
-            words.append(hand(entry))
-            pipes.append((word.name, own(writer)))
+            pipe = next(pipe for pipe in pipes if pipe[0] == word.name)
+            pipes.remove(pipe)
+            words.append(hand(pipe[1]))
         else:
             words.append(hand(syscalls.memory_file(word)))
     arguments = hand(syscalls.memory_file(os.fsencode("\0".join((*words, "")))))
     argv = ("bwrap", "--args", arguments, "--", *plan.gate, *plan.command)
-    return Prepared(argv, tuple(descriptors), tuple(pipes), open_files)
+    return Prepared(argv, tuple(descriptors), open_files)
 
 
 def _raise_limit(needed: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from claudebox.plan.records import Plan
+    from claudebox.settings.records import SecretRequest
 
 
 _NEVER = 3600.0
@@ -18,15 +19,14 @@ class Sidecar:
     """The stages of each, in order; a sidecar overrides those that concern it."""
 
     title = "a process beside the sandbox"  # names it if `finish` fails
-    texts: dict[str, str] = {}  # noqa: RUF012 - replaced as a whole; texts for inside, by `Deferred.key`
-    sockets: dict[str, str] = {}  # noqa: RUF012 - replaced as a whole; what bwrap binds, by name
+    # What bwrap gets, once it has begun; each is replaced as a whole.
+    texts: dict[str, str] = {}  # noqa: RUF012 - by `Deferred.key`
+    sockets: dict[str, str] = {}  # noqa: RUF012 - paths by name
+    pipes: tuple[tuple[str, int], ...] = ()  # descriptors on texts that it waits for
     moved: tuple[str, ...] = ()  # branches that were moved, after `finish`
 
-    def listen(self) -> None:
-        """Make the sockets and directories that bwrap binds."""
-
-    def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Start; `files` are descriptors to write to: the log, and texts that bwrap waits for."""
+    def begin(self, log: int = -1) -> None:
+        """Start before bwrap does, and make what that binds; `log` is a descriptor to write decisions to."""
 
     def attach(self, payload: int) -> None:
         """Connect to the sandbox, whose payload waits at the gate, or raise."""
@@ -46,8 +46,30 @@ class Sidecar:
         return ()
 
 
-def make_sidecars(plan: Plan) -> tuple[Sidecar, ...]:
-    """Return the sidecars that a plan needs, in the order in which they attach."""
+class _Adoption(Sidecar):
+    """Imports at the end a repository that was made inside, where there was none."""
+
+    title = "a repository that was made inside"
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._has_run = plan, False
+
+    def attach(self, payload: int) -> None:  # noqa: ARG002
+        self._has_run = True
+
+    def finish(self) -> tuple[str, ...]:
+        made = (own for own in self._plan.git if not own.real and os.path.lexists(f"{own.directory}/HEAD"))
+        if not self._has_run or not any(made):
+            return ()
+        from claudebox.git import sidecar as git_sidecar
+
+        moved, notes = git_sidecar.adopt(self._plan)
+        self.moved = tuple(moved)
+        return tuple(notes)
+
+
+def make_sidecars(plan: Plan, secrets: tuple[SecretRequest, ...]) -> tuple[Sidecar, ...]:
+    """Return the sidecars that a plan needs, in the order in which they begin and attach; `secrets` have values."""
     found: list[Sidecar] = []
     if plan.policy.undo is not None:
         from claudebox.undo.snapshot import UndoSidecar
@@ -65,9 +87,12 @@ def make_sidecars(plan: Plan) -> tuple[Sidecar, ...]:
         handed = network.hand_over
         found.append(network)
     if plan.broker is not None:
+        from claudebox.broker.plan import with_values
         from claudebox.broker.sidecar import BrokerSidecar
 
-        found.append(BrokerSidecar(plan.broker, handed))
+        texts = tuple(row.source for row in plan.mounts if row.kind == "late")
+        broker = with_values(plan.broker, secrets) if secrets else plan.broker
+        found.append(BrokerSidecar(broker, handed, texts))
     if plan.relay is not None:
         from claudebox.nix.relay import NixRelaySidecar
 
@@ -76,4 +101,4 @@ def make_sidecars(plan: Plan) -> tuple[Sidecar, ...]:
         from claudebox.git import sidecar as git_sidecar
 
         found.append(git_sidecar.follow(plan))
-    return tuple(found)
+    return (*found, _Adoption(plan))

@@ -191,9 +191,8 @@ class UndoSidecar(Sidecar):
         self._line = self._gate = -1
         self._received = b""
 
-    def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
+    def begin(self, log: int = -1) -> None:
         """Start to read, if the session has a log, which names the snapshot."""
-        log = next((descriptor for name, descriptor in files if name == "log"), -1)
         if log < 0 or not is_available():
             return
         session = os.path.basename(os.readlink(f"/proc/self/fd/{log}")).removesuffix(".jsonl")
