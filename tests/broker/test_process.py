@@ -19,9 +19,9 @@ from tests.broker.conftest import KEY, LIBRARIES, Caller, Visit, running
 from tests.conftest import REPOSITORY, wait_until
 
 from claudebox.base import process as base_process
+from claudebox.base import runtime
 from claudebox.base.errors import ClaudeboxError
 from claudebox.broker import facts as broker_facts
-from claudebox.broker import sidecar as start
 from claudebox.broker.sidecar import BrokerSidecar
 from claudebox.network.records import Broker, InjectConfig
 from claudebox.settings.records import SecretRequest
@@ -105,7 +105,8 @@ def test_it_ends_with_the_launcher_however_that_ends():
 def test_a_directory_of_a_living_launcher_stays(tmp_path):
     with running(1) as sidecar:
         os.utime(sidecar._directory, (0, 0))
-        start._clear(os.path.dirname(sidecar._directory))
+        runtime.make_directory(f"{sidecar._directory}-another")
+        runtime.remove_directory(f"{sidecar._directory}-another")
         assert asked(sidecar)
 
 

@@ -11,9 +11,9 @@ import select
 import sys
 import time
 
-from claudebox.base import process, syscalls
+from claudebox.base import process, runtime, syscalls
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import PACKAGE, is_private
+from claudebox.base.files import PACKAGE
 from claudebox.base.syscalls import socket
 from claudebox.broker.wire import CONTROL, FAILED, LISTENERS, READY, TOTALS, pack
 from claudebox.plan.records import ENTRANCE, MODEL_PLACEHOLDER
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from claudebox.network.records import Broker
 
 
-_PREFIX = "claudebox-broker-"
-_ABANDONED = 10.0  # seconds after which the directory of a dead launcher is removed
 _BACKLOG = 512
 _STREAM = socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
 _PATIENCE = 20.0  # seconds for a broker that the launch waits for
@@ -37,33 +35,9 @@ _NEVER = 3600.0
 _PROGRAM = "import gc, sys; gc.disable(); sys.path += {!r}; from claudebox.broker import main; main.main({}, {})"
 
 
-def _base() -> str:
-    """Return where sockets get their names: the user's runtime directory if there is one."""
-    own = f"/run/user/{os.getuid()}"
-    return own if is_private(own) else "/tmp"
-
-
-def _clear(base: str) -> None:
-    """Remove directories of launchers that were killed while they started."""
-    for name in os.listdir(base):
-        launcher = name.removeprefix(_PREFIX).partition("-")[0]
-        directory = f"{base}/{name}"
-        if not name.startswith(_PREFIX) or not launcher.isdigit() or os.path.exists(f"/proc/{launcher}"):
-            continue
-        try:
-            status = os.lstat(directory)
-            if status.st_uid != os.getuid() or time.time() - status.st_mtime < _ABANDONED:
-                continue
-            for entry in os.listdir(directory):
-                os.unlink(f"{directory}/{entry}")
-            os.rmdir(directory)
-        except OSError:
-            continue
-
-
 def control_directory(launcher: int) -> str:
     """Return the directory of the control socket of a running session; it is not visible inside."""
-    return f"{_base()}/{_PREFIX}{launcher}-{CONTROL}"
+    return runtime.locate(CONTROL, launcher)
 
 
 def _listener(kind: int, path: str) -> socket.socket:
@@ -78,14 +52,6 @@ def _listener(kind: int, path: str) -> socket.socket:
     return made
 
 
-def _remove(directory: str, names: tuple[str, ...]) -> None:
-    for remove, path in (*((os.unlink, f"{directory}/{name}") for name in names), (os.rmdir, directory)):
-        try:
-            remove(path)
-        except FileNotFoundError:
-            pass
-
-
 class BrokerSidecar(Sidecar):
     """The broker of one sandbox."""
 
@@ -97,14 +63,13 @@ class BrokerSidecar(Sidecar):
         """Choose names; `handed` returns the listeners that the netns holder opened inside, `texts` are for bwrap."""
         self.broker = broker
         self._handed, self._wanted = handed, texts
-        self._directory = f"{_base()}/{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
+        self._directory = runtime.name_directory("broker")
         self._listeners: dict[str, socket.socket] = {}
         # Ports of the host stay ours until the end: another account that took one would be told what the agent says.
         self._kept: list[socket.socket] = []
         self._control: socket.socket | None = None
         self._process = 0
-        self._named = self._controlled = False  # the directories of the sockets and of the control socket exist
-        self._lost = self._ready = self._hung_up = False
+        self._lost = self._ready = self._ended = self._hung_up = False
         self._log = -1
         self._totals: dict[str, int] | None = None
         self._failure = ""
@@ -161,9 +126,7 @@ class BrokerSidecar(Sidecar):
         if self.broker.proxy is not None and self.broker.proxy.reach == "listed":
             self._open_control()
         if self.sockets:
-            _clear(os.path.dirname(self._directory))
-            os.mkdir(self._directory, 0o700)
-            self._named = True
+            runtime.make_directory(self._directory)
             for name, path in self.sockets.items():
                 self._listeners[name] = _listener(socket.SOCK_STREAM, path)
 
@@ -171,11 +134,11 @@ class BrokerSidecar(Sidecar):
         """Create the socket for `--allow-domain`; the session goes on if that fails."""
         directory = control_directory(os.getpid())
         try:
-            os.mkdir(directory, 0o700)
+            runtime.remove_directory(directory)  # of a launcher that had this number
+            runtime.make_directory(directory)
             self._listeners[CONTROL] = _listener(socket.SOCK_SEQPACKET, f"{directory}/{CONTROL}")
         except OSError:
             return
-        self._controlled = True
 
     def look(self) -> float:
         """Start the process, now that the payload runs; return in how many seconds to look again."""
@@ -208,22 +171,22 @@ class BrokerSidecar(Sidecar):
 
     def attach(self, _payload: int) -> None:
         """Remove the names of the sockets, which are mounted now, and hand over the listeners opened inside."""
-        self._remove_names()
+        runtime.remove_directory(self._directory)
         if self._control is None:
             return
-        handed = self._handed()
-        if handed:
+        if handed := self._handed():
             names = " ".join(name for name, _ in handed).encode()
             descriptors = b"".join(number.to_bytes(4, sys.byteorder) for _, number in handed)
             try:
                 self._control.sendmsg([LISTENERS + names], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-            except OSError:  # it has ended; `_receive` finds out why
+            except OSError:  # it has ended; its last message says why
                 pass
             for _, number in handed:
                 os.close(number)
-        self._receive(_PATIENCE if self.broker.awaited else 0.0)
-        if self._failure:
-            raise ClaudeboxError(f"the broker, which keeps your key outside, did not start: {self._failure}")
+        self._listen_to(_PATIENCE if self.broker.awaited else 0.0)
+        if self._ended or (self.broker.awaited and not self._ready):
+            why = self._failure or ("it ended at once" if self._ended else "it was not ready in time")
+            raise ClaudeboxError(f"the broker, which keeps your key outside, did not start: {why}")
 
     def tend(self) -> None:
         """Notice its end; the sandbox goes on with less reach."""
@@ -248,29 +211,27 @@ class BrokerSidecar(Sidecar):
 
     def finish(self) -> tuple[str, ...]:
         """End it, and return what the user should know."""
-        self._remove_names()
+        runtime.remove_directory(self._directory)
+        runtime.remove_directory(control_directory(os.getpid()))
         self._close_listeners()
         for listener in self._kept:
             listener.close()
         self._listeners, self._kept = {}, []
-        if self._controlled:
-            _remove(control_directory(os.getpid()), (CONTROL,))
-            self._controlled = False
         if not self._process or self._control is None:
             if self._control is not None:
                 self._control.close()
             return (f"the broker did not start: {self._failure}; nothing answered for it",) if self._failure else ()
         self.hang_up()
-        self._receive(0.0, until_end=True)
+        self._listen_to(0.0)
         if self._ready:  # otherwise it has nothing to log yet
-            self._receive(_END_PATIENCE, until_end=True)
+            self._listen_to(_END_PATIENCE)
         status = process.end(self._process)
         self._process = 0
         self._control.close()
         notes = []
         if self._lost or self._failure:
             why = self._failure or f"status {status}"
-            notes.append(f"the broker ended during the session ({why}); requests after that failed")
+            notes.append(f"the broker ended during the session ({why}); from then on nothing answered for it")
         if self._ready and not self._write_account():
             notes.append("the totals of the broker could not be written to the log")
         return tuple(notes)
@@ -285,35 +246,26 @@ class BrokerSidecar(Sidecar):
         except OSError:
             return False
 
-    def _receive(self, patience: float, *, until_end: bool = False) -> None:
-        """Read its messages until it is ready or has ended, for so many seconds at most."""
+    def _listen_to(self, patience: float) -> None:
+        """Take its messages for so many seconds at most, until it is ready or, once it was told to end, has ended."""
         assert self._control is not None  # noqa: S101 - for the type checker
-        while select.select([self._control.fileno()], [], [], patience)[0]:
+        while not self._ended and select.select([self._control.fileno()], [], [], patience)[0]:
             try:
                 word = self._control.recv(_LIMIT)
             except OSError:
                 word = b""
+            self._ended = not word
             if word.startswith(FAILED):
                 self._failure = word.removeprefix(FAILED).decode("utf-8", "replace")
             elif word.startswith(TOTALS):
                 pairs = (pair.partition(b"=") for pair in word.removeprefix(TOTALS).split())
                 self._totals = {name.decode("ascii"): int(amount) for name, _, amount in pairs if amount.isdigit()}
-            if not word:
-                self._failure = self._failure or ("" if until_end else "it ended at once")
-                return
-            if word == READY:
+            elif word == READY:
                 self._ready = True
-                if not until_end:
+                if not self._hung_up:
                     return
-        if patience and not until_end:
-            self._failure = f"it was not ready within {patience:.0f} seconds"
 
     def _close_listeners(self) -> None:
         for listener in self._listeners.values():
             if listener not in self._kept:
                 listener.close()
-
-    def _remove_names(self) -> None:
-        if self._named:
-            _remove(self._directory, tuple(self.sockets))
-            self._named = False

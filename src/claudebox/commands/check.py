@@ -189,7 +189,8 @@ def _inet(wanted: Examined, environ: dict[str, str], path: tuple[str, ...]) -> R
 def _allow(wanted: Examined, environ: dict[str, str]) -> Row:
     """Report which programs reach listed domains in tier `allow`: all, or those that honour a proxy."""
     route = ("grep", "-q", "198.18.0.0", "/proc/net/fib_trie")  # exists only where the kernel can redirect
-    if _try_tier(wanted, environ, "allow", *route) == 0:
+    status = _try_tier(wanted, environ, "allow", *route)
+    if not status:
         return "ok", "all programs reach the proxy, also those without proxy support", ""
     detail = "works for programs that honour HTTPS_PROXY: this kernel cannot redirect others to the proxy"
     return "warning", detail, "`sudo modprobe -a nf_tables nft_chain_nat nft_redir`"

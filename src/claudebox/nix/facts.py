@@ -8,11 +8,11 @@ import stat
 import time
 
 from claudebox import build_paths
-from claudebox.base import syscalls
+from claudebox.base import runtime, syscalls
 from claudebox.base.files import read_small, real_path
 from claudebox.base.syscalls import socket
 from claudebox.host import programs
-from claudebox.nix.records import RELAY_PREFIX, STATE, STORE, Daemon, Location, Nix, Packages
+from claudebox.nix.records import STATE, STORE, Daemon, Location, Nix, Packages
 from claudebox.settings import parsers
 
 TYPE_CHECKING = False
@@ -43,7 +43,7 @@ def read_nix(policy: Policy, environ: dict[str, str], *, home: str, path: tuple[
     if policy.packages:
         nix = nix.replace(packages=_recall_packages(policy, nix, f"{home}/.claudebox"))
     shells = [name for name in ("flake.nix", "shell.nix") if os.path.lexists(f"{workdir}/{name}")]
-    return nix.replace(directory=_relay_directory(environ), shell=shells[0] if shells else "")
+    return nix.replace(directory=runtime.name_directory("relay"), shell=shells[0] if shells else "")
 
 
 def find_program(path: tuple[str, ...], home: str) -> str:
@@ -60,14 +60,6 @@ def _store_path(location: Location, program: str, path: tuple[str, ...]) -> tupl
     comma = programs.find_tool(",", path)
     directories = (os.path.dirname(location.inside(real_path(tool))) for tool in (program, comma) if tool)
     return tuple(dict.fromkeys(directory for directory in directories if directory))
-
-
-def _relay_directory(environ: dict[str, str]) -> str:
-    """Return a directory for the relay's socket: a short path, since the kernel limits those of sockets."""
-    runtime = environ.get("XDG_RUNTIME_DIR", "")
-    short = runtime.startswith("/") and len(runtime) < 40
-    own = short and os.path.isdir(runtime) and os.stat(runtime).st_uid == os.getuid()
-    return f"{runtime if own else '/tmp'}/{RELAY_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
 
 
 # Store and socket, where Nix itself would find them. `NIX_REMOTE=unix://SOCKET?root=ROOT` names a store whose files

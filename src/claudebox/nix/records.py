@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 STORE = "/nix/store"
 STATE = "/nix/var/nix"
-RELAY_PREFIX = "claudebox-relay-"  # of the directory of a relay
 
 
 class Location(Value):

@@ -11,12 +11,11 @@ import os
 import select
 import time
 
-from claudebox.base import process, syscalls
+from claudebox.base import process, runtime, syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing
 from claudebox.base.syscalls import socket
 from claudebox.nix.facts import ask_daemon
-from claudebox.nix.records import RELAY_PREFIX as PREFIX
 from claudebox.run.sidecars import Sidecar
 
 TYPE_CHECKING = False
@@ -28,7 +27,6 @@ _PATIENCE = 15.0
 _MESSAGE_LIMIT = 4096
 _SECCOMP_DESCRIPTOR = 9
 _HIDDEN = ("/home", "/root", "/run", "/tmp", "/var/tmp")
-_YOUNG = 60.0  # seconds that a relay has to start
 _HINT = "run `claudebox --check`; `--set nix=off` does without the daemon"
 # `substitute`: without a network of its own Nix takes itself for offline, and tells the daemon not to download.
 _CONFIG = """\
@@ -56,9 +54,8 @@ class NixRelaySidecar(Sidecar):
 
     def begin(self, log: int = -1) -> None:  # noqa: ARG002
         """Make the directory that is mounted into the sandbox, and start the daemon, which makes its socket there."""
-        _remove_stale(os.path.dirname(self._relay.directory))
         try:
-            os.mkdir(self._relay.directory, 0o700)
+            runtime.make_directory(self._relay.directory)
         except OSError as error:
             raise ClaudeboxError(f"`{self._relay.directory}` cannot be made: {error.strerror}") from None
         self._stderr, stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -110,7 +107,7 @@ class NixRelaySidecar(Sidecar):
         if self._stderr >= 0:
             os.close(self._stderr)
             self._stderr = -1
-        _remove(self._relay.directory)
+        runtime.remove_directory(self._relay.directory)
         return self._notes
 
 
@@ -123,26 +120,6 @@ def _answers(path: str) -> bool:
     finally:
         probe.close()
     return True
-
-
-def _remove(directory: str) -> None:
-    for path, remove in ((f"{directory}/socket", os.unlink), (directory, os.rmdir)):
-        try:
-            remove(path)
-        except OSError:
-            continue
-
-
-def _remove_stale(parent: str) -> None:
-    """Remove the directories of relays whose launchers were killed."""
-    with os.scandir(parent) as entries:
-        for entry in entries:
-            if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
-                continue
-            status = entry.stat(follow_symlinks=False)
-            old = time.time() - status.st_mtime > _YOUNG
-            if status.st_uid == os.getuid() and old and not _answers(f"{entry.path}/socket"):
-                _remove(entry.path)
 
 
 def command(relay: NixRelay, seccomp: int) -> tuple[str, ...]:
