@@ -266,7 +266,7 @@ def _record(options: argparse.Namespace, status: int, tests: str, seconds: float
             options.command, " ".join(getattr(options, "part", ())) or "whole"
         ),
         "versions": _versions(options),
-        "result": ("passed" if status == 0 else "failed") + (f": {tests}" if tests else ""),
+        "result": (tests or "passed") if status == 0 else f"failed{': ' * bool(tests)}{tests}",
         "minutes": f"{seconds / 60:.1f}",
         "date": time.strftime("%Y-%m-%d"),
     }

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from claudebox.settings.records import Setting
 
 _LIMITS = {"user": " Yours.", "profile": " In a profile.", "project": ""}
+_KINDS = {
+    "text": "text", "list": "list", "words": "list", "table": "table", "record": "table",
+    "rows": "tables", "groups": "tables",
+}  # fmt: skip
 _FILES = (
     "Settings are merged in this order: defaults, ~/.claudebox/config.toml, the profile with those that it extends, "
     ".claudebox.toml of the project as far as you approved it or it only tightens, the environment, flags."
@@ -72,7 +76,7 @@ def settings_page() -> Iterator[str]:
     rows = [row for row in SETTINGS if row.in_files != "none"]
     for group in dict.fromkeys(row.group for row in rows):
         yield f"\n## {group}\n"
-        yield "| key | also | values | |"
+        yield "| key | also | default, or kind | |"
         yield "|---|---|---|---|"
         for row in (row for row in rows if row.group == group):
             also = ", ".join(f"`{word}`" for word in (*row.flags, *filter(None, (row.variable,))))
@@ -84,17 +88,18 @@ def settings_page() -> Iterator[str]:
     for row in (row for row in SETTINGS if row.in_files == "none" and row.flags):
         yield f"| `{', '.join(row.flags)}{row.metavar and ' '}{_cell(row.metavar)}` | {_cell(row.described)} |"
     yield "\n## Verbs\n"
+    yield "`claudebox VERB --help` says more.\n"
     yield "| verb | flags | |"
     yield "|---|---|---|"
     for verb in VERBS:
         flags = ", ".join(f"`{row.flags[-1]}`" for row in verb.flags)
-        words, text = f"{verb.word} {verb.operands}".rstrip(), f"{sentences(verb.help)} {verb.details}".strip()
-        yield f"| `{_cell(words)}` | {flags} | {_cell(text)} |"
+        yield f"| `{_cell(verb.usage.removeprefix('claudebox '))}` | {flags} | {sentences(verb.help)} |"
 
 
 def _values(row: Setting) -> str:
-    kinds = ", ".join(f"`{choice}`" for choice in row.choices) or WANTED.get(row.shape, "a string")
-    return f"{kinds}; default `{row.default}`" if row.default else kinds
+    if row.default:
+        return f"`{row.default}`"
+    return "`false`" if row.shape == "switch" else _KINDS[row.shape]
 
 
 def _cell(text: str) -> str:

@@ -37,7 +37,7 @@ def test_every_flag_and_verb_is_in_the_man_page_and_in_the_help():
 
     for row in SETTINGS:
         assert all(flag in page and flag in flags for flag in row.flags)
-        assert all(choice in page for choice in row.choices)
+        assert all(f"`{choice}`" in row.help and choice in page for choice in row.choices), row.key
     assert [verb.word for verb in VERBS if f"\\fB{verb.word}" not in page] == []
 
 

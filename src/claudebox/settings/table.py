@@ -83,8 +83,8 @@ SETTINGS: tuple[Setting, ...] = (
             runs="commands.verify.verify", brief="try to break out"),
     Setting(
         "receipt", (), "choice", "Showing",
-        "print a receipt at the end: what entered, was withheld, reached and changed",
-        details="`auto`: only if a limit ended the session",
+        "print a receipt at the end: `always`, `never`, or `auto`",
+        details="what entered, was withheld, reached and changed; `auto`: only if a limit ended the session",
         metavar="WHEN", choices=("auto", "always", "never"), default="auto", in_files="user",
     ),
     Setting(
