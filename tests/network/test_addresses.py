@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from claudebox.base import addresses
 from claudebox.base.errors import ClaudeboxError
-from claudebox.network import sidecar as network_sidecar
 from claudebox.settings.domains import read_address
 from claudebox.settings.layers import SettingValue, decide_policy, read_settings
 
@@ -82,18 +81,3 @@ def test_the_flag_means_nothing_elsewhere(tier):
     settings = read_settings(["--network", tier, "--set", "allow_addresses=10.1.2.3", "--shell"], {})
     with pytest.raises(ClaudeboxError, match="has no effect"):
         decide_policy(settings, home="/h", workdir="/w")
-
-
-def test_refusals_are_named_with_the_flags_that_would_permit_them():
-    # proves NET-05
-    rows = ["10.1.2.3 443 lan", "fd77::50 22 lan", "192.168.7.2 80 machine", "169.254.169.254 80 never",
-            "224.0.0.251 5353 never"]  # fmt: skip
-
-    lan, machine, never = network_sidecar.describe(network_sidecar.read_rows(rows))
-
-    assert "10.1.2.3:443, [fd77::50]:22;" in lan
-    assert lan.endswith("to permit: `--set allow_addresses=10.1.2.3:443 --set allow_addresses=[fd77::50]:22`")
-    assert machine.endswith("192.168.7.2:80; to permit: `--set allow_host_port=80`")
-    assert never.endswith("that stay closed were refused: 169.254.169.254:80")
-    (many,) = network_sidecar.describe(network_sidecar.read_rows(f"10.0.0.{n} 1 lan" for n in range(99)))
-    assert "and 94 more, see `claudebox log`" in many

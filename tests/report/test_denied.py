@@ -71,4 +71,11 @@ def test_a_long_list_is_cut_and_says_where_the_rest_is():
 
     assert text.startswith("denied: h19.example, h18.example, h17.example, h16.example and 16 more; to permit: `")
     assert text.endswith("; `claudebox denied` has all")
-    assert denied.summarise([{**rows[0], "service": "filter"}]) == ""
+    refused = [
+        {"kind": "decision", "verdict": "denied", "service": "filter", "host": host, "port": port, "rule": rule}
+        for host, port, rule in (("fd77::50", 22, "lan"), ("192.168.7.2", 80, "machine"), ("169.254.1.1", 80, "never"))
+    ]
+    assert denied.summarise(refused) == (
+        "denied: [fd77::50]:22, 192.168.7.2:80, 169.254.1.1:80; to permit: "
+        "`--set allow_addresses=[fd77::50]:22 --set allow_host_port=80`"
+    )

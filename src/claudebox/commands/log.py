@@ -181,7 +181,7 @@ def _row(line: Line) -> str:
 
 
 def _place(line: Line) -> str:
-    return console.shorten(f"{line.get('host', '')}:{_number(line.get('port'))}", 50)
+    return console.shorten(denied.spell_place(line), 50)
 
 
 def _why(line: Line) -> str:

@@ -21,14 +21,14 @@ from claudebox.network import nftables, routes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from claudebox.base.addresses import Prefix
     from claudebox.network.records import Link, Served
 
 
 # The words between launcher and holder, in this order; the holder may answer each with "failed" and the reason.
-READY, ATTACHED, BARRED, END, REFUSED, FAILED = b"ready", b"attached", b"barred", b"end", b"refused ", b"failed"
+READY, ATTACHED, BARRED, END, FAILED = b"ready", b"attached", b"barred", b"end", b"failed"
 NO_REDIRECT = b" no-redirect"  # after "ready": the kernel cannot redirect programs that know no proxy
 _NS_GET_USERNS = 0xB701
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000
@@ -39,11 +39,14 @@ _UNREACHABLE = ((socket.AF_INET, "198.18.0.1"), (socket.AF_INET6, "100::1"))
 _REFUSED = (errno.EPERM, errno.EACCES, errno.ECONNREFUSED, errno.EHOSTUNREACH)
 
 
+_NOISE = ("224.", "239.", "255.", "ff0")  # multicast and broadcast: discovery of printers and the like
+
+
 class SetupFailed(Exception):  # noqa: N818 - it is reported as a word of the protocol
     """The network cannot be set up; the message is for the user."""
 
 
-def run_holder(link: Link, control: socket.socket, published: list[tuple[int, int]]) -> None:
+def run_holder(link: Link, control: socket.socket, published: list[tuple[int, int]], log: int) -> None:
     """Set the network of the sandbox up, and stay until it ends; `published` are listeners of the host's."""
     parent = os.getppid()
     try:
@@ -88,7 +91,7 @@ def run_holder(link: Link, control: socket.socket, published: list[tuple[int, in
         watch.follow()
         time.sleep(_PAUSE)
     if watch is not None:
-        control.send(REFUSED + "\n".join(watch.refused()).encode())
+        watch.log_refused(log)
 
 
 def join(payload: int, target: int) -> None:
@@ -163,8 +166,16 @@ def _publish(published: list[tuple[int, int]]) -> None:
 
 def _check_filter() -> None:
     """Try to send where the filter must refuse it, now that packets could flow (F09)."""
-    refused = False
-    for family, address in _UNREACHABLE:
+    errors = set(_try_to_send(_UNREACHABLE))
+    if 0 in errors:
+        raise SetupFailed("the rules are in the kernel, but do not hold")
+    if errors.isdisjoint(_REFUSED):
+        raise SetupFailed("the uplink says that it is ready, but there is no way out of the sandbox")
+
+
+def _try_to_send(targets: Iterable[tuple[int, str]]) -> Iterator[int]:
+    """Send an empty packet to each address, and yield the error; 0 if it was sent."""
+    for family, address in targets:
         try:
             probe = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         except OSError:  # a kernel without this family
@@ -172,13 +183,11 @@ def _check_filter() -> None:
         try:
             probe.sendto(b"", (address, 9))
         except OSError as error:
-            refused = refused or error.errno in _REFUSED
+            yield error.errno or -1
         else:
-            raise SetupFailed("the rules are in the kernel, but do not hold")
+            yield 0
         finally:
             probe.close()
-    if not refused:
-        raise SetupFailed("the uplink says that it is ready, but there is no way out of the sandbox")
 
 
 # The packet filter of tier `inet`, and the host's addresses in it.
@@ -261,15 +270,20 @@ class AddressWatch:
         """Forget what was refused until now: those were our own trials."""
         self._ignored = self._kept()
 
-    def refused(self) -> Iterator[str]:
-        """Yield what the sandbox was refused: address, port, and whether a user could open it."""
+    def log_refused(self, log: int) -> None:
+        """Write what the sandbox was refused, as the broker writes its decisions, and whether a user can open it."""
         always = [addresses.parse_prefix(row.prefix) for row in self._ranges.barred if row.always]
-        for packed, port in self._kept() - self._ignored:
+        for packed, port in sorted(self._kept() - self._ignored):
             whole = packed, len(packed) * 8
             own = any(addresses.covers(one, whole) for one in self._own)
             never = any(addresses.covers(one, whole) for one in always)
-            kind = "never" if never else "machine" if own else "lan"
-            yield f"{addresses.show(whole).partition('/')[0]} {port} {kind}"
+            host = addresses.show(whole).partition("/")[0]
+            if not host.startswith(_NOISE):
+                line = (
+                    f'{{"time": {time.time():.3f}, "kind": "decision", "service": "filter", "host": "{host}", "port": '
+                    f'{port}, "verdict": "denied", "rule": "{"never" if never else "machine" if own else "lan"}"}}\n'
+                )
+                os.write(log, line.encode("ascii"))
 
 
 def _set(name: str, value: str) -> None:
@@ -346,18 +360,9 @@ def find_way_out() -> str:
     up = [body for kind, body in links if kind == _NEW_LINK and int.from_bytes(body[8:12], byteorder) & 1]
     if any(int.from_bytes(body[4:8], byteorder) != _LOOPBACK for body in up) or _LOOPBACK not in devices:
         return "the network of the sandbox has a way out that was not planned"
-    for family, address in _ELSEWHERE:
-        try:
-            probe = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-        except OSError:  # a kernel without this family
-            continue
-        try:
-            probe.connect((address, 9))
-        except OSError as error:
-            if error.errno not in _NO_WAY:
-                return f"the network of the sandbox answers strangely: {error.strerror}"
-        else:
+    for error in _try_to_send(_ELSEWHERE):
+        if not error:
             return "the network of the sandbox leads to the internet by itself"
-        finally:
-            probe.close()
+        if error not in _NO_WAY:
+            return f"the network of the sandbox answers strangely: {os.strerror(error)}"
     return ""

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import os
 import select
-import time
 
 from claudebox.base import process
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing
-from claudebox.base.records import Value
 from claudebox.base.syscalls import signal, socket
 from claudebox.network import netns, published, uplink
 from claudebox.run.sidecars import Sidecar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
 
     from claudebox.network.records import Link
 
@@ -58,8 +56,8 @@ class NetworkSidecar(Sidecar):
         self._lifeline, held = os.pipe2(os.O_CLOEXEC)  # the holder alone keeps the other end, which closes with it
         listeners = [(listener.fileno(), port) for listener, port in self._published]
         self._holder = process.fork(
-            lambda: netns.run_holder(self._link, theirs, listeners),
-            (theirs.fileno(), held, *(number for number, _ in listeners)),
+            lambda: netns.run_holder(self._link, theirs, listeners, log),
+            (theirs.fileno(), held, *(number for number, _ in listeners), *((log,) if log >= 0 else ())),
         )
         self._children.append(self._holder)
         theirs.close()
@@ -222,7 +220,8 @@ class NetworkSidecar(Sidecar):
     def finish(self) -> tuple[str, ...]:
         """End every process, and return what the user should know."""
         self.tend()
-        notes = self._refused()
+        self._log_refused()
+        notes: tuple[str, ...] = ()
         for child in reversed(self._children):
             status = process.end(child)
             if child == self._uplink and self._lost:
@@ -246,23 +245,11 @@ class NetworkSidecar(Sidecar):
         self._lifeline = self._stderr = -1
         return notes
 
-    def _refused(self) -> tuple[str, ...]:
-        """Log the connections that were refused, and return what the user should know of them."""
-        if not self._uplink or self._control is None or self._log < 0:  # of an examination nothing is told
-            return ()
-        self._tell(netns.END)
-        self._control.settimeout(_END_PATIENCE)
-        try:
-            word = self._control.recv(1 << 16)
-        except (OSError, TimeoutError):
-            return ()
-        rows = word.removeprefix(netns.REFUSED).decode().split("\n") if word.startswith(netns.REFUSED) else []
-        if not any(rows):
-            return ()
-
-        found = read_rows(rows)
-        record(found, self._log)
-        return tuple(describe(found))
+    def _log_refused(self) -> None:
+        """Have the holder log what was refused."""
+        if self._uplink and self._control is not None and self._log >= 0:
+            self._tell(netns.END)
+            select.select([self._control.fileno()], [], [], _END_PATIENCE)  # it closes its end
 
 
 def _ended(child: int) -> bool:
@@ -289,67 +276,3 @@ def _hint(said: str) -> str:
     if "nf_tables" in said:
         return "the tier `inet` needs nf_tables: `sudo modprobe -a nf_tables nft_reject_ipv4 nft_reject_ipv6`"
     return _HINT
-
-
-# What the packet filter of tier `inet` has refused: for the log, and for the user with the flag that would permit it.
-
-
-_SHOWN = 5
-_NOISE = ("224.", "239.", "255.", "ff0")  # multicast and broadcast: discovery of printers and the like
-
-
-class Refusal(Value):
-    """An address and port that was refused."""
-
-    address: str
-    port: int
-    kind: str  # `lan`: a user can open it; `machine`: an address of the host; `never`
-
-    @property
-    def place(self) -> str:
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
-
-
-def read_rows(rows: Iterable[str]) -> list[Refusal]:
-    """Return what the holder saw refused, in order."""
-    found = []
-    for row in rows:
-        address, port, kind = row.split(" ")
-        if not address.startswith(_NOISE):
-            found.append(Refusal(address, int(port), kind))
-    return sorted(found, key=lambda refusal: refusal.place)
-
-
-def record(found: Iterable[Refusal], log: int) -> None:
-    """Write each to the session log, as the broker writes its decisions."""
-    for refusal in found:
-        line = (
-            f'{{"time": {time.time():.3f}, "kind": "decision", "service": "filter", "host": "{refusal.address}", '
-            f'"port": {refusal.port}, "verdict": "denied", "rule": "{refusal.kind}"}}\n'
-        )
-        try:
-            os.write(log, line.encode("ascii"))
-        except OSError:  # a full disk; the session goes on
-            return
-
-
-def describe(found: Iterable[Refusal]) -> Iterator[str]:
-    """Yield what was refused, and what would permit it."""
-    rows = {kind: [row for row in found if row.kind == kind] for kind in ("lan", "machine", "never")}
-    for kind, what in (("lan", "in the LAN or a VPN"), ("machine", "of this machine"), ("never", "that stay closed")):
-        shown = rows[kind][:_SHOWN]
-        if not shown:
-            continue
-        places = ", ".join(row.place for row in shown)
-        more = f" and {len(rows[kind]) - _SHOWN} more, see `claudebox log`" if len(rows[kind]) > _SHOWN else ""
-        flags = dict.fromkeys(map(permitting, shown))
-        permit = f"; to permit: `{' '.join(flags)}`" if kind != "never" else ""
-        yield f"connections to addresses {what} were refused: {places}{more}{permit}"
-
-
-def permitting(refusal: Refusal) -> str:
-    return (
-        f"--set allow_host_port={refusal.port}"
-        if refusal.kind == "machine"
-        else f"--set allow_addresses={refusal.place}"
-    )

@@ -22,6 +22,11 @@ def is_denial(line: Line) -> bool:
     return line.get("kind") == "decision" and line.get("verdict") == "denied"
 
 
+def spell_place(line: Line) -> str:
+    host, port = str(line.get("host", "")), line.get("port", "")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def find_domain(line: Line) -> str:
     """Return the domain, or the group of domains, that permits a denied connection; nothing if none does."""
     name, port, rule = canonical(str(line.get("host", ""))), line.get("port"), line.get("rule")
@@ -34,24 +39,23 @@ def find_domain(line: Line) -> str:
 
 def find_flag(line: Line) -> str:
     """Return the flag that permits a denied connection in the next session; nothing if none does."""
-    host, port = str(line.get("host", "")), line.get("port")
+    port = line.get("port")
     if not is_denial(line):
         return ""
     if line.get("service") == "filter":
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        flags = {"lan": f"--set allow_addresses={place}", "machine": f"--set allow_host_port={port}"}
+        flags = {"lan": f"--set allow_addresses={spell_place(line)}", "machine": f"--set allow_host_port={port}"}
         return clean(flags.get(str(line.get("rule")), ""))
     domain = find_domain(line)
     return f"--allow-domain {domain}" if domain else ""
 
 
 def summarise(lines: Iterable[Line]) -> str:
-    """Return one line about connections that the broker denied; nothing if there were none."""
+    """Return one line about connections that were denied; nothing if there were none."""
     places: dict[str, int] = {}
     flags: dict[str, None] = {}
     for line in lines:
-        if is_denial(line) and line.get("service") != "filter":  # those of the filter are told by the network
-            place = shorten(f"{line.get('host', '')}:{line.get('port', '')}".removesuffix(":443"), 60)
+        if is_denial(line):
+            place = shorten(spell_place(line).removesuffix(":443"), 60)
             places[place] = places.get(place, 0) + int(line.get("count", 1))
             flags |= dict.fromkeys(filter(None, (find_flag(line),)))
     if not places:
