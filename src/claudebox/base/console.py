@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 # Printable by Unicode's rules, and still invisible or misleading.
-DECEIVING = frozenset("\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
+DECEIVING = frozenset(
+    (*"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800",
+     *map(chr, range(0xFE00, 0xFE0F)), *map(chr, range(0xE0100, 0xE01F0)))  # selectors; the 16th makes emoji
+)  # fmt: skip
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
