@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.support.browser import Browser
 
 TOP = Path(__file__).resolve().parent.parent
-WIDTH, HEIGHT, SCALE = 1040, 1180, 2  # pixels of the page, down to the first commit; pixels of the picture for each
+WIDTH, HEIGHT, SCALE = 1040, 1182, 2  # pixels of the page, down to the first commit; pixels of the picture for each
 # Returns the 256 most frequent colours of a picture, and for each pixel the nearest of them.
 REDUCE = """(async () => {
   const image = await createImageBitmap(await (await fetch("data:image/png;base64,%s")).blob());

@@ -107,7 +107,7 @@ def a_fix() -> Story:
         "20261119T014203.512Z-3f2a9c1d0b5e6f70-n12-4711",
         "tool",
         place="/home/ada/src/tool",
-        state="ended with status 0",
+        state="finished",
         began=BEGAN,
         ended=BEGAN + 861,
         facts=[("Session", "20261119T014203.512Z-3f2a9c1d0b5e6f70-n12-4711"), ("Network", "allow")],
@@ -121,7 +121,8 @@ def a_fix() -> Story:
         "says what happens.",
         outcome=[
             "main +2 commits (bdc58ec..c02b77e)",
-            "3 files: pyproject.toml, docs/logo.png, notes.md",
+            "4 files: pyproject.toml, docs/logo.png, docs/howto.md, notes.md",
+            "1 deleted: src/tool/old.py",
             "build output: target/ 214 files",
         ],
         look=[
@@ -137,12 +138,19 @@ def a_fix() -> Story:
                 why="packages are installed from it",
             ),
             logo,
+            change("src/tool/old.py", "def log_in():\n    raise NotImplementedError\n", "", "deleted"),
+            FileChange("docs/howto.md", "moved", "howto.md"),
+            change(
+                ".github/workflows/ci.yml",
+                "on: push\n",
+                "on: [push, pull_request]\n",
+                why="runs on the forge when you push",
+            ),
+            change(".envrc", "", "layout python\n", "new", "direnv runs it when you enter"),
             change("notes.md", "", "Ask about sessions that have expired.\n", "new"),
         ],
         files_title="Not committed",
         output=[("target", 214)],
-        gone=["old/a.py"],
-        moved=[("a.md", "docs/a.md")],
         events=events,
         spending=[
             Spending(BEGAN + at * 14, "claude-opus-4-5", int(numbers.random() * 20000), 900, 400, 30000)
@@ -200,7 +208,7 @@ def an_attack() -> Story:
         began=BEGAN,
         ended=BEGAN + 7300,
         asked=["Update the dependencies."],
-        said="All done \u2014 nothing to look at here. <script>alert(1)</script> \u202etxt.exe",
+        said="All done \u2014 nothing to look at here. <script>alert(1)</script> \u202etxt.exe" + "\n" * 3000 + "below",
         outcome=["changed nothing \u202eyltnatropmi", "3 files: gpj.\u202etxt, a\nb, \x1b[31mred"],
         look=[
             ("vendor/x/.git", "disarmed", "put aside as *.claudebox: config, hooks"),

@@ -16,6 +16,7 @@ from claudebox.agent.conversation import Conversation, read_conversation
 from claudebox.report.changes import ChangedPath, Report
 from claudebox.report.kinds import Kind
 from claudebox.review import gather
+from claudebox.review.commits import Committed
 from claudebox.review.diffs import FileChange, Hunk, read_patch
 from claudebox.review.records import Allowance, Commit, Event, HostTraffic, Story
 from claudebox.review.session_page import render_session
@@ -113,7 +114,7 @@ def test_a_session_that_changed_a_million_files():
     own = Kind("own", "", "", 0)
     report = Report(tuple(ChangedPath(own, f"d/{at}", "new") for at in range(1_000_000)), ())
     begun = time.process_time()
-    gather._list_files(story, report, None, [], allowance)
+    gather._list_files(story, report, None, Committed(), allowance)
     page = render_session(story)
 
     assert time.process_time() - begun < SECONDS
@@ -125,7 +126,7 @@ def test_a_session_that_changed_a_million_files():
 def test_a_late_page_stops_reading_and_counts():
     report = Report(tuple(ChangedPath(Kind("own", "", "", 0), f"{at}", "new") for at in range(9)), ())
     story = Story("x", "x")
-    gather._list_files(story, report, None, [], Allowance(seconds=-1.0))
+    gather._list_files(story, report, None, Committed(), Allowance(seconds=-1.0))
 
     assert (len(story.files), story.files_cut) == (0, 9)
 
@@ -135,7 +136,7 @@ def test_characters_that_must_be_named_do_not_blow_up_a_page():
     odd = "a\x01" * 500
     name = "\x02b" * 2000
     allowance = Allowance()
-    story = Story("x", "x", asked=[odd] * 9, outcome=[odd] * 999, gone=[name] * 100, missing=[odd] * 9)
+    story = Story("x", "x", asked=[odd] * 9, outcome=[odd] * 999, missing=[odd] * 9)
     for at in range(100):
         change = FileChange(name, "new", added=400, hunks=[Hunk(odd, [("+", line, odd) for line in range(400)])])
         allowance.limit(change)

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.conftest import REPOSITORY, need
+from tests.conftest import REPOSITORY, need, wait_until
 from tests.review import examples
 from tests.support.browser import Browser
 
@@ -161,10 +161,10 @@ def test_a_batch_can_be_sorted_and_filtered_and_read_without_its_script(browser,
     assert browser.evaluate(f"{rows}.length") == 500
     cost = f"{rows}.map((row) => Number(row.cells[3].getAttribute('data-value')))"
     browser.evaluate("document.querySelectorAll('#all th button')[3].click()")
-    up = browser.evaluate(cost)
-    assert up == sorted(up)
+    down = browser.evaluate(cost)
+    assert down == sorted(down, reverse=True)  # the dearest first
     browser.evaluate("document.querySelectorAll('#all th button')[3].click()")
-    assert browser.evaluate(cost) == up[::-1]
+    assert browser.evaluate(cost) == down[::-1]
     browser.evaluate("document.querySelector('.filter button[value=failed]').click()")
     failed = browser.evaluate(f"{rows}.length")
     assert 0 < failed == browser.evaluate(f"{rows}.filter((row) => row.className === 'failed').length") < 500
@@ -191,23 +191,38 @@ def test_a_batch_can_be_sorted_and_filtered_and_read_without_its_script(browser,
     assert browser.evaluate("document.querySelector('.filter').hidden") is True
 
 
+def test_what_is_to_be_looked_at_leads_there(browser, tmp_path):
+    # proves REVIEW-01
+    page = page_of(VIEWS[0], tmp_path)
+    browser.show(page, height=800)
+    browser.evaluate("document.querySelector('.look a').focus()")
+    browser.press("Enter", 13, "\r")
+    shown = "(() => {const it = document.querySelector(':target'), box = it.getBoundingClientRect(); "
+    wait_until(
+        lambda: browser.evaluate(shown + "return it.open && box.top >= 0 && box.top < 400})()"), "the file to be seen"
+    )
+    assert "layout python" in browser.evaluate("document.querySelector(':target').innerText")
+
+
+def test_a_long_message_hides_nothing_below_it(browser, tmp_path):
+    # proves REVIEW-01
+    browser.show(page_of(VIEWS[4], tmp_path), height=800)
+
+    assert browser.evaluate("document.getElementById('look').getBoundingClientRect().top") < 1600
+    browser.evaluate("document.querySelector('.said[tabindex]').focus()")
+    browser.press("End", 35)
+    wait_until(
+        lambda: browser.evaluate("document.querySelector('.said[tabindex]').scrollTop") > 1000, "the message to scroll"
+    )
+
+
 def test_five_hundred_tasks_are_small_and_quick(tmp_path):
     # proves REVIEW-01
-    results = tmp_path / "results"
-    found = examples.a_batch()
-    patch = b"".join(
-        b"diff --git a/%d.py b/%d.py\n--- a/%d.py\n+++ b/%d.py\n@@ -1,40 +1,40 @@\n" % ((at,) * 4)
-        + b"-old\n+new\n" * 40
-        for at in range(10)
-    )
-    for name, row in found:
-        del row["changed"]  # of an earlier version: counted from the patch
-        (results / name).mkdir(parents=True)
-        (results / name / "work.patch").write_bytes(patch)
     begun = time.process_time()
-    rows = list_rows(found, str(results), str(tmp_path / "batch.html"))
+    rows = list_rows(examples.a_batch(), str(tmp_path), str(tmp_path / "batch.html"))
     page = render_batch(rows, "results")
 
     assert time.process_time() - begun < 3.0
     assert len(page) < 5 << 20
-    assert rows[0].changed == {"files": 10, "added": 400, "removed": 400}
+    for row in rows:
+        assert f">{row.name}<".encode() in page

@@ -6,10 +6,11 @@ import html
 import json
 import os
 import re
+import shlex
 import signal
 import stat
 import subprocess
-import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,11 @@ from tests.review.examples import draw_png
 from tests.support.client import bash, conversation, equip
 from tests.support.terminals import Terminal
 
+from claudebox.base.state import Instance
+from claudebox.commands import review
+from claudebox.report.log import name_moment
 from claudebox.review.diffs import read_patch
-from claudebox.review.gather import gather_task
+from claudebox.review.gather import SessionRecord, _find_neighbours, gather_task
 from claudebox.review.records import Story
 from claudebox.review.session_page import render_session
 
@@ -36,12 +40,14 @@ def project(user_box):
     user_box.write("src/a.py", "one\ntwo\nthree\n")
     user_box.write("README.md", "before\n")
     user_box.write("logo.png", PICTURE)
+    user_box.write("old.txt", "farewell\n")
+    user_box.write(".env.old", f"API_KEY={SECRET}\n" + "# filler\n" * 30)
     user_box.write(".env", f"API_KEY={SECRET}\n")
     for words in (
         ("init", "-q", "-b", "main"),
         ("config", "user.name", "Ada"),
         ("config", "user.email", "a@example.org"),
-        ("add", "src", "README.md", "logo.png"),
+        ("add", "src", "README.md", "logo.png", "old.txt", ".env.old"),
         ("commit", "-q", "-m", "Begin"),
     ):
         assert user_box.host("git", *words).returncode == 0
@@ -57,6 +63,13 @@ def page_of(box, *words: str, **options) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def moment_of(box) -> str:
+    """Return when the session began, as the client writes it."""
+    (log,) = Path(f"{box.home}/.claudebox/log").glob("*.jsonl")
+    began = json.loads(log.read_bytes().split(b"\n")[0])["time"]
+    return datetime.fromtimestamp(began + 0.001, UTC).isoformat()
+
+
 def text_of(page: str) -> str:
     return html.unescape(re.sub(r"<[^>]*>", "\u00a6", page.partition("<body")[2]))
 
@@ -66,6 +79,7 @@ def test_a_page_has_what_a_session_did(project):
     done = project.sh(
         "printf 'one\\nTWO\\nthree\\n' >src/a.py; git commit -qam 'a: Say it loud' -m 'Because.'; "
         "printf '* -diff\\n' >.gitattributes; git add .gitattributes; echo hidden >>README.md; git commit -qam 'b'; "
+        "git mv .env.old plain.txt; echo more >>plain.txt; git commit -qam 'c'; rm old.txt; "
         "echo draft >>README.md; echo new >'we\"ird\nname'; printf 'a\\0b' >bin; cp logo.png other.png; "
         "mkdir node_modules; touch node_modules/1 node_modules/2; echo x >.envrc; echo more >>.env; "
         "git mv src/a.py b.py"
@@ -75,7 +89,8 @@ def test_a_page_has_what_a_session_did(project):
     text = text_of(page)
 
     for told in (
-        "main +2 commits",
+        "main +3 commits",
+        "farewell",
         "a: Say it loud",
         "Because.",
         "TWO",
@@ -85,13 +100,16 @@ def test_a_page_has_what_a_session_did(project):
         "direnv runs it",
         "Build output\u00a62 files",
         "src/a.py",
-        "ended with status 0",
+        "finished",
         "claudebox undo 2",
     ):
         assert told in text, told
     assert "data:image/png;base64," in page
-    assert SECRET not in page
-    assert "more\n" not in text  # of a file that holds secrets and was there before
+    assert SECRET not in page  # neither in a file with such a name, nor in one that had it before
+    assert page.count("not shown: files of this name hold secrets") == 2
+    assert page.index(">hidden</ins>") < page.index('id="files"')
+    assert ">draft</ins>" in page.partition('id="files"')[2]
+    assert ">hidden</ins>" not in page.partition('id="files"')[2]  # a commit has it
     where = f"{project.home}/.claudebox/instances"
     assert [path.suffix for path in Path(where).glob("*/review/*")] == [".html"]
     assert "<script" not in page
@@ -99,6 +117,23 @@ def test_a_page_has_what_a_session_did(project):
     output = f"{project.base}/home/page.html"
     assert project.claudebox("review", "2", "--output", output).stdout == f"{output}\n"
     assert len(Path(output).read_bytes()) == len(page.encode())
+
+
+def test_a_repository_that_was_begun_inside_has_its_commits_on_the_page(user_box):
+    # proves REVIEW-01
+    user_box.write(f"{user_box.home}/.claudebox/config.toml", 'network = "none"\nundo_keep = "5"\n', mode=0o600)
+    os.chmod(f"{user_box.home}/.claudebox", 0o700)
+    author = "-c user.name=Ada -c user.email=a@example.org"
+    done = user_box.sh(
+        f"git init -q -b main; echo one >a; git add a; git {author} commit -qm 'a: Begin here'; echo two >>a"
+    )
+    assert done.returncode == 0, done.stderr
+    commits, files = page_of(user_box).split('id="files"')
+
+    assert "a: Begin here" in commits
+    assert ">one</ins>" in commits
+    assert ">one</ins>" not in files
+    assert ">two</ins>" in files
 
 
 def test_a_withheld_value_stops_the_page_and_is_named(project):
@@ -175,12 +210,56 @@ def test_a_damaged_log_says_what_is_missing(project):
     page_of(project)
 
 
+def test_sessions_that_ran_at_the_same_time_are_named(tmp_path):
+    instance = Instance("/p", str(tmp_path), "1234")
+    spans = ((100, 190), (150, 260), (200, 300), (290, 400), (310, 320))
+    names = [f"{name_moment(began)}-1234-n{number}-7.jsonl" for number, (began, _) in enumerate(spans)]
+    for name, (_, ended) in zip(names, spans, strict=True):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (ended, ended))
+    source = SessionRecord(instance, str(tmp_path), names[2])
+    others, until = _find_neighbours(source, Story("x", "x", began=200.0, ended=300.0))
+
+    assert others == [name_moment(150), name_moment(290)]
+    assert until == 310.0
+
+
+HOSTILE = ("a b", "a'b", 'a"b', "a;touch pwned", "$(touch pwned)", "`touch pwned`", "a&b|c", "-rf", "#x", "~", "!x")
+UNSEEN = ("a\nb", "a\tb", "a\rb", "a\x1bb", "a\u202eb", "a\u200bb", "a\udce9b", "a\u2028b")
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, *UNSEEN])
+def test_a_copied_command_does_what_it_says_and_nothing_else(name, tmp_path):
+    # proves REVIEW-01
+    log = "20261119T181305.792Z-1234-n1-7.jsonl"
+    (tmp_path / log).touch()
+    instance = Instance("/p", str(tmp_path), "1234")
+    source, story = SessionRecord(instance, str(tmp_path), log), Story("x", "x")
+    review._add_commands(story, review._Place(f"/home/{name}", instance), source)
+    review._add_commands(story, review._Place("/p", instance, name=name, is_copy=True), source)
+
+    for what, command in story.commands:
+        if name in UNSEEN and what == "Go to the project":
+            raise AssertionError(command)
+        words = shlex.split(command)
+        assert words[0] in ("claudebox", "git", "cd")
+        assert [word for word in words if "pwned" in word] in ([], [name], [f"/home/{name}"])
+    assert ("Go to the project", f"cd {shlex.quote(f'/home/{name}')}") in story.commands or name in UNSEEN
+
+
 def test_unknown_words_are_refused_in_one_line(project):
     project.sh("true")
     assert project.claudebox("review", "nothing").returncode == 125
     assert project.claudebox("review", "../../x").returncode == 125
     assert "`nothing`" in project.claudebox("review", "nothing").stderr
-    assert project.claudebox("review", "--output", f"{project.base}/none/page.html").returncode == 125
+    link = f"{project.base}/home/link"
+    os.symlink("/nonexistent", link)
+    for place in (f"{project.base}/none/page.html", f"{project.base}/home", link, "/dev/null"):
+        refused = project.claudebox("review", "--output", place)
+        assert (refused.returncode, refused.stdout) == (125, "")
+        assert len(refused.stderr.splitlines()) <= 3
+        assert "Traceback" not in refused.stderr
+    assert os.readlink(link) == "/nonexistent"
 
 
 def test_an_agent_is_found_by_its_name(project):
@@ -232,7 +311,7 @@ def test_the_conversation_is_on_the_page(project):
     # proves REVIEW-01
     project.sh("echo x >>README.md")
     (instance,) = Path(f"{project.home}/.claudebox/instances").iterdir()
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    now = moment_of(project)
     rows = [
         {"type": "user", "timestamp": now, "message": {"role": "user", "content": "Fix <b>it</b>"}},
         {
@@ -269,6 +348,9 @@ def test_the_conversation_is_on_the_page(project):
         assert told in text, told
     assert "of another session" not in text
     assert "of the client" not in text
+
+    project.sh("true")
+    assert "It is done." not in page_of(project)
 
 
 def test_the_results_of_tasks_become_a_page(user_box):

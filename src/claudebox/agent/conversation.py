@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_FILES, _MOST_BYTES, _LONGEST = 32, 64 << 20, 4 << 20
 _MOST_USES, _MOST_PROMPTS = 20_000, 20
 _TEXT = 4000  # characters of a prompt or an answer
-_SLACK = 5.0  # seconds between the agent's clock and the log's
+_SLACK = 1.0  # seconds by which the time of a file may be behind
 _SAYING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")  # of a tool, the first
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
@@ -56,7 +56,7 @@ def find_conversations(agent: AgentKind, instance: Instance, began: float, ended
             left = max(0, left - os.lstat(path).st_size)
     for path, most in reversed(shares):
         before = found.parts
-        read_conversation(path, found, began - _SLACK, ended + _SLACK, most)
+        read_conversation(path, found, began, ended, most)
         if found.parts != before:
             found.identifier = identify(path)
     if len(paths) > _MOST_FILES:
@@ -105,7 +105,7 @@ def _read_line(line: bytes, found: Conversation, began: float, ended: float) -> 
         found.damaged += 1
         return
     message, kind = entry.get("message"), entry.get("type")
-    moment = _moment(entry.get("timestamp"))
+    moment = read_moment(entry.get("timestamp"))
     if kind not in ("user", "assistant") or not isinstance(message, dict) or not began <= moment <= ended:
         return
     content = message.get("content")
@@ -150,7 +150,8 @@ def cut(text: str) -> str:
     return f"{text[:_TEXT]} \u2026 and {more:,} more characters" if more > 0 else text
 
 
-def _moment(text: object) -> float:
+def read_moment(text: object) -> float:
+    """Return a time as agents and the names of logs have it; 0 for anything else."""
     try:
         return datetime.fromisoformat(str(text)).timestamp() if isinstance(text, str) and len(text) < 40 else 0.0
     except (ValueError, OverflowError, OSError):

@@ -19,9 +19,9 @@ from claudebox.host.machine import current_directory, current_home
 from claudebox.many.records import Records
 from claudebox.many.worktrees import Copies
 from claudebox.report import leftovers
-from claudebox.report import log as report_log
-from claudebox.report.log import DIRECTORY, SUFFIX
+from claudebox.report.log import DIRECTORY, SUFFIX, read_lines, records
 from claudebox.review.gather import SessionRecord, gather_story
+from claudebox.review.page import check_place, write_page
 from claudebox.review.search import list_values, require_clean
 from claudebox.review.session_page import render_session
 from claudebox.run.live_sessions import list_sessions
@@ -40,21 +40,23 @@ _MOST_PAGES, _NAMED = 16, 12
 def run(flags: Settings, environ: dict[str, str]) -> int:
     word = flags.words[0] if flags.words else ""
     output = os.path.abspath(flags.one("output").value) if flags.all("output") else ""
+    if output:
+        check_place(output)
     place = _find_place(word, environ)
     leftovers.catch_up(place.instance, (place.workdir,))
-    source, workdir = _choose(place, environ)
+    source = _choose(place, environ)
     story = gather_story(source)
     story.title = place.name or story.title
     _add_commands(story, place, source)
-    values, unknown = list_values(story, flags, environ, workdir if os.path.isdir(workdir) else "/")
+    values, unknown = list_values(story, flags, environ, place.workdir)
     if unknown:
-        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
-        story.missing.append(
-            f"this page was not searched for secrets whose value is unknown: {', '.join(unknown[:_NAMED])}{more}"
-        )
+        names = console.list_some(unknown, _NAMED)
+        story.missing.append(f"this page was not searched for secrets whose value is unknown: {names}")
     page = render_session(story)
     require_clean(story, page, values)
-    path = _write(page, place.instance, source.session, output)
+    if output:
+        write_page(output, page)
+    path = output or _keep(page, place.instance, source.session)
     opened = not output and _open(path, environ)
     document = {"path": path, "session": source.session, "opened": opened}
     console.write([json.dumps(document) if flags.on("json") else console.clean(path)], descriptor=1)
@@ -96,15 +98,13 @@ def _find_place(word: str, environ: dict[str, str]) -> _Place:
     return _Place(workdir, instance, session=word)
 
 
-def _choose(place: _Place, environ: dict[str, str]) -> tuple[SessionRecord, str]:
-    """Return the session that is meant, and the directory that it ran in."""
-    instance = place.instance
-    logs = f"{instance.state}/{DIRECTORY}"
-    known = names = report_log.records(logs, instance.name)
-    if place.session:
-        names = [name for name in names if name.startswith(place.session.removesuffix(SUFFIX))]
+def _choose(place: _Place, environ: dict[str, str]) -> SessionRecord:
+    """Return the session that is meant."""
+    logs = f"{place.instance.state}/{DIRECTORY}"
+    known = names = records(logs, place.instance.name)
+    if word := place.session:
+        names = [name for name in names if name.startswith(word.removesuffix(SUFFIX))]
         if len(names) != 1:
-            word = place.session
             problem = f"`{word}` fits {len(names)} sessions" if names else f"there is no session or agent `{word}`"
             shown = ", ".join(name.partition("-")[0] for name in (names or known)[-_NAMED:])
             raise ClaudeboxError(problem, hint=f"the last sessions here: {shown or 'none'}")
@@ -112,33 +112,35 @@ def _choose(place: _Place, environ: dict[str, str]) -> tuple[SessionRecord, str]
         names = [name for name in names if name.endswith(f"-{place.process}{SUFFIX}")]
     if not names:
         raise ClaudeboxError("there is no log of a session here", hint="start one, or change to its project")
-    name, workdir = names[-1], place.workdir
-    for candidate in reversed(names):  # several directories of one repository share its state
-        start = next(iter(report_log.read_lines(logs, candidate, b'"start"')), {})
+    chosen = names[-1]
+    for name in reversed(names):  # several directories of one repository share its state
+        start = next(iter(read_lines(logs, name, b'"start"')), {})
         if start.get("project") == place.workdir or place.session:
-            name, workdir = candidate, str(start.get("project", place.workdir))
+            chosen, place.workdir = name, str(start.get("project", place.workdir))
             break
-    process = name.removesuffix(SUFFIX).rpartition("-")[2]
-    alive = any(str(number) == process for number, _, _ in list_sessions(instance.state))
-    path = programs.search_path(environ, place.workdir)
-    return SessionRecord(instance, logs, name, alive, path), workdir
+    process = chosen.removesuffix(SUFFIX).rpartition("-")[2]
+    is_alive = any(str(number) == process for number, _, _ in list_sessions(place.instance.state))
+    return SessionRecord(place.instance, logs, chosen, is_alive, programs.search_path(environ, place.workdir))
 
 
 def _add_commands(story: Story, place: _Place, source: SessionRecord) -> None:
-    """Add what can be done with the work."""
-    word = shlex.quote(place.name)
+    """Add what can be done with the work; a click copies a command, so it says all of what it does."""
     rows: list[tuple[str, str]] = []
     if place.is_copy:
+        word = shlex.quote(place.name)
         rows += [("Keep its branch, remove the worktree", f"claudebox finish {word}"),
                  ("Merge its branch, after that", f"git merge {word}"),
                  ("Delete its branch and its worktree", f"claudebox drop {word}")]  # fmt: skip
-    if source.session in _undoable(place.instance):
-        name = source.session.partition("-")[0]
-        rows += [("Take back what the session did", f"claudebox undo {name}"),
-                 ("The same differences on the terminal", f"claudebox changes {name} --patch")]  # fmt: skip
-    rows.append(("Every path and every connection", "claudebox log all"))
-    where = "" if place.is_copy or not place.workdir else f"cd {shlex.quote(place.workdir)}"
-    story.commands = [*([("Go to the project", where)] if where else []), *rows, *story.commands]
+    else:
+        if console.clean(place.workdir) == place.workdir:
+            rows.append(("Go to the project", f"cd {shlex.quote(place.workdir)}"))
+        if source.session in _undoable(place.instance):
+            name = source.session.partition("-")[0]
+            rows += [("Take back what the session did", f"claudebox undo {name}"),
+                     ("The same differences on the terminal", f"claudebox changes {name} --patch")]  # fmt: skip
+        if source.log == records(source.logs, place.instance.name)[-1]:
+            rows += [("Every connection", "claudebox log"), ("Every path", "claudebox log changes")]
+    story.commands = [*rows, *story.commands]
 
 
 def _undoable(instance: Instance) -> list[str]:
@@ -148,13 +150,8 @@ def _undoable(instance: Instance) -> list[str]:
         return []
 
 
-def _write(page: bytes, instance: Instance, session: str, output: str) -> str:
-    """Write the page as a whole, readable for its user alone; return its path."""
-    if output:
-        directory, name = os.path.split(output)
-        with Closing(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as opened:
-            replace_file(opened, name, page)
-        return output
+def _keep(page: bytes, instance: Instance, session: str) -> str:
+    """Write the page into the state of the project, remove the oldest ones, and return its path."""
     place = f"{instance.directory}/{_PAGES}"
     os.makedirs(place, mode=0o700, exist_ok=True)
     with Closing(os.open(place, OPEN_DIRECTORY)) as opened:
@@ -167,13 +164,8 @@ def _write(page: bytes, instance: Instance, session: str, output: str) -> str:
 
 def _open(path: str, environ: dict[str, str]) -> bool:
     """Open a page in the browser of a desktop; return False where there is none."""
-    if (
-        not (environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
-        or "SSH_CONNECTION" in environ
-        or not os.isatty(1)
-    ):
-        return False
-    opener = programs.find_tool("xdg-open", programs.search_path(environ, "/"))
+    is_desktop = (environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY")) and "SSH_CONNECTION" not in environ
+    opener = programs.find_tool("xdg-open", programs.search_path(environ, "/")) if is_desktop and os.isatty(1) else ""
     if not opener:
         return False
     try:

@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
 _USUAL = (80, 443, 53)  # a lookup of the name alone has the port of DNS
 _PLACES, _WORDS = 4, 8  # that are shown
+_REASONS = {
+    "not-listed": "not among the permitted domains",
+    "no-name": "an address: only names are permitted",
+    "port": "this port is not permitted",
+    "other-host": "asked for over the connection to another host",
+    "not-public": "its address is in the LAN or on this machine",
+    "lan": "in the LAN or a VPN",
+    "machine": "an address of this machine",
+    "never": "stays closed in this network",
+    "billing_error": "the budget is spent",
+}
 
 
 def is_denial(line: Line) -> bool:
@@ -64,3 +75,8 @@ def summarise(lines: Iterable[Line]) -> str:
     words = " ".join(list(flags)[:_WORDS])
     more = "; `claudebox denied` has all" if len(places) > _PLACES or len(flags) > _WORDS else ""
     return f"denied: {shown}" + (f"; to permit: `{words}`" if words else "") + more
+
+
+def explain(rule: str) -> str:
+    """Return why something was denied, for people; a rule without a sentence as it is."""
+    return _REASONS.get(rule, rule)

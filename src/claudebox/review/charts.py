@@ -8,15 +8,16 @@ from claudebox.review.html import E
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from claudebox.review.html import Element
+    from claudebox.review.html import Content, Element
     from claudebox.review.records import Event
 
 
 _WIDTH, _HEIGHT = 1000, 100
 _CELLS = 250  # of a lane: what falls into one is drawn as one
 _POINTS = 400  # of a curve
+_COLUMNS = 24
 _TITLE = 160  # characters
 
 
@@ -39,7 +40,7 @@ def _cell(place: int, events: Sequence[Event], most: int, kind: str) -> Element:
              width="1.4", height=f"{height}", rx="0.4")  # fmt: skip
 
 
-def draw_rise(points: Sequence[tuple[float, int]], label: str, began: float, ended: float) -> Element:
+def draw_rise(name: str, whole: str, points: Sequence[tuple[float, int]], began: float, ended: float) -> Element:
     """Return a sum that grows with time, from nothing."""
     total, rows = 0, []
     for moment, amount in sorted(points):
@@ -53,22 +54,32 @@ def draw_rise(points: Sequence[tuple[float, int]], label: str, began: float, end
         steps += f" L{share * _WIDTH:.1f} {last:.1f} L{share * _WIDTH:.1f} {height:.1f}"
         last = height
     steps += f" L{_WIDTH} {last:.1f}"
-    return E("svg", E("path", d=f"{steps} L{_WIDTH} {_HEIGHT} L0 {_HEIGHT} Z", class_="area"),
-             E("path", d=steps, class_="rise"), role="img", aria_label=label, viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
-             preserveAspectRatio="none")  # fmt: skip
+    curve = E("path", d=f"{steps} L{_WIDTH} {_HEIGHT} L0 {_HEIGHT} Z", class_="area"), E("path", d=steps, class_="rise")
+    return _chart(name, whole, curve, f"{name} over time: {whole} at the end", draw_axis(began, ended))
 
 
-def draw_columns(counts: Sequence[int], labels: Sequence[str], label: str) -> Element:
-    """Return how often amounts fall into each of several ranges of the same width."""
-    most, width = max(counts, default=0) or 1, _WIDTH / max(len(counts), 1)
-    columns = (
-        E("rect", E("title", f"{name}: {count}"), class_="column", x=f"{at * width + width * 0.06:.1f}",
-          y=f"{_HEIGHT - (height := max(2.0, count / most * (_HEIGHT - 6))):.1f}", width=f"{width * 0.88:.1f}",
-          height=f"{height:.1f}")
-        for at, (count, name) in enumerate(zip(counts, labels, strict=True)) if count
+def _chart(name: str, whole: str, drawing: Content, label: str, axis: Element) -> Element:
+    return E(
+        "figure", E("figcaption", name, E("b", whole)),
+        E("svg", drawing, role="img", aria_label=label, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", preserveAspectRatio="none"),
+        axis, class_="chart",
     )  # fmt: skip
-    return E("svg", columns, role="img", aria_label=label, viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
-             preserveAspectRatio="none")  # fmt: skip
+
+
+def draw_columns(name: str, whole: str, amounts: Sequence[float], say: Callable[[float], str]) -> Element:
+    """Return how often amounts fall into each of several ranges of the same width."""
+    top, counts = max(amounts) or 1.0, [0] * _COLUMNS
+    for amount in amounts:
+        counts[min(_COLUMNS - 1, int(amount / top * _COLUMNS))] += 1
+    width, heights = _WIDTH / _COLUMNS, [max(2.0, count / max(counts) * (_HEIGHT - 6)) for count in counts]
+    columns = (
+        E("rect", E("title", f"{say(top * at / _COLUMNS)} to {say(top * (at + 1) / _COLUMNS)}: {count}"),
+          class_="column", x=f"{at * width + width * 0.06:.1f}", width=f"{width * 0.88:.1f}",
+          height=f"{heights[at]:.1f}", y=f"{_HEIGHT - heights[at]:.1f}")
+        for at, count in enumerate(counts) if count
+    )  # fmt: skip
+    return _chart(name, whole, columns, f"{name} of {len(amounts)} tasks: {whole}",
+                  _axis(say(top * part / 3) for part in range(4)))  # fmt: skip
 
 
 def draw_bar(amount: float, most: float) -> Element:
@@ -95,11 +106,15 @@ def draw_swatch(kind: str) -> Element:
     return E("svg", E("rect", class_=kind, width="10", height="10"), viewBox="0 0 10 10", aria_hidden="true")
 
 
-def list_times(began: float, ended: float) -> Iterator[Element]:
-    """Yield labels for a line of time."""
-    for part in range(4):
-        moment = began + (ended - began) * part / 3
-        yield E("span", say_time(moment, seconds=ended - began < 600))
+def draw_axis(began: float, ended: float) -> Element:
+    """Return labels for a line of time."""
+    parts = 3 if ended - began > 4 else 1
+    moments = (began + (ended - began) * part / parts for part in range(parts + 1))
+    return _axis(say_time(moment, seconds=ended - began < 600) for moment in moments)
+
+
+def _axis(labels: Iterable[str]) -> Element:
+    return E("div", (E("span", label) for label in labels), class_="axis", aria_hidden="true")
 
 
 def say_time(moment: float, *, seconds: bool = True) -> str:

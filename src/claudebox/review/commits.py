@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import dataclass, field
 
 from claudebox.base.console import clean
-from claudebox.base.records import Value
 from claudebox.git import state as git_state
 from claudebox.git.refs import HEADS, TAGS, shorten_ref
 from claudebox.git.sandbox import GitError, Limits
@@ -15,12 +15,14 @@ from claudebox.review.diffs import MOST_PATCH, read_patch
 from claudebox.review.pictures import LARGEST, read_picture
 from claudebox.review.records import Commit
 from claudebox.tables.secrets import file_looks_secret
+from claudebox.undo.contents import MOST_TEXT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from claudebox.git.sandbox import Tools
     from claudebox.git.sides import Side
-    from claudebox.review.diffs import FileChange
     from claudebox.review.records import Allowance
     from claudebox.undo.manifest import KeptRefs
 
@@ -33,40 +35,47 @@ _PATCH = ("-c", "core.bigFileThreshold=4m", "diff-tree", "-p", "--root", "--no-c
           "-l400", "--no-color", "--no-ext-diff", "--no-textconv")  # fmt: skip
 
 
-class Committed(Value):
-    """What a repository says about a session."""
+@dataclass
+class Committed:
+    """What a repository says about a session; paths are those in the project."""
 
-    commits: tuple[Commit, ...] = ()
+    commits: list[Commit] = field(default_factory=list)
     cut: int = 0  # older ones that are not shown
-    touched: frozenset[str] = frozenset()  # paths in the project that they change
-    head: dict[str, str] = {}  # noqa: RUF012 - values are never changed; paths in the project and their blobs
-    problem: str = ""
+    touched: set[str] = field(default_factory=set)  # paths that they change
+    head: dict[str, str] = field(default_factory=dict)  # paths of the commit that was checked out, and their blobs
+    contents: dict[str, bytes | None] = field(default_factory=dict)  # of those that were touched, by blob
+    problems: list[str] = field(default_factory=list)
 
 
-def read_commits(
-    before: KeptRefs, after: KeptRefs, root: str, tools: Tools, scratch: str, allowance: Allowance
-) -> Committed:
-    """Return the commits that branches and tags have now and had not when a session began."""
-    commits: list[Commit] = []
-    cut, problem = 0, ""
-    head: dict[str, str] | None = {}
+def add_commits(
+    found: Committed, before: KeptRefs, after: KeptRefs, root: str, tools: Tools, scratch: str, allowance: Allowance
+) -> None:
+    """Add the commits that branches and tags of a repository have now and had not when a session began."""
     moved = {name: value for name, value in after.refs.items()
              if value != before.refs.get(name) and value.strip("-") and name.startswith((HEADS, TAGS))}  # fmt: skip
     try:
-        layout = git_state.read_layout(before.private)
+        layout = git_state.read_layout(after.private)
         inside = os.path.relpath(layout.work_tree, root)
         prefix = "" if inside == "." else f"{inside}/"
         with host_side_read_only(tools, scratch, layout, LIMITS) as side:
             commits, cut = _list_commits(side, moved, before) if moved else ([], 0)
-            head = _read_head(side, after, prefix)
             for commit in commits:
                 _read_changes(side, commit, prefix, allowance)
+            found.commits += commits
+            found.cut += cut
+            head = _read_head(side, after, prefix)
+            if head is None:
+                found.problems.append("the last commit has too many files: what is shown as not committed may be in it")
+                return
+            found.head |= head
+            files = (change for commit in commits for change in commit.files)
+            touched = {path for change in files for path in (change.path, change.origin) if path}
+            found.touched |= touched
+            blobs = _read_blobs(side, (head.get(path, "") for path in touched), MOST_TEXT)
+            found.contents |= {name: content for name, (_, content) in blobs.items()}
     except (GitError, OSError) as error:
-        problem = f"commits cannot be read: {clean(error.strerror or '' if isinstance(error, OSError) else str(error))}"
-    if head is None:
-        problem = "the last commit has too many files: some that are shown as not committed may be in it"
-    touched = {path for commit in commits for change in commit.files for path in (change.path, change.origin)}
-    return Committed(tuple(commits), cut, frozenset(touched), head or {}, problem)
+        why = clean(error.strerror or "" if isinstance(error, OSError) else str(error))
+        found.problems.append(f"commits cannot be read: {why}")
 
 
 def _list_commits(side: Side, moved: dict[str, str], before: KeptRefs) -> tuple[list[Commit], int]:
@@ -98,33 +107,44 @@ def _read_changes(side: Side, commit: Commit, prefix: str, allowance: Allowance)
         commit.files.append(change)
         change.path = prefix + change.path
         change.origin = change.origin and prefix + change.origin
-        if change.how != "new" and file_looks_secret(os.path.basename(change.path)):
-            change.hunks, change.note = [], HIDDEN
+        if change.how != "new" and holds_secrets(change.path, change.origin):
+            change.hunks, change.sizes, change.note = [], None, HIDDEN
         allowance.limit(change)
-        if change.sizes is not None:
-            _add_pictures(side, change, allowance)
+    binary = [change for change in commit.files if change.sizes is not None]
+    blobs = _read_blobs(side, (name for change in binary for name in change.blobs), LARGEST)
+    for change in binary:
+        (old, before), (new, after) = (blobs.get(name, (-1, None)) for name in change.blobs)
+        change.sizes = old, new
+        change.before, change.after = (allowance.take_picture(read_picture(row or b"")) for row in (before, after))
     if not commit.files and not commit.cut:
         commit.note = "no change of its own"
 
 
-def _add_pictures(side: Side, change: FileChange, allowance: Allowance) -> None:
-    sizes, pictures = [], []
-    for blob in change.blobs:
-        content, size = None, -1
-        if side.is_id(blob) and blob.strip("0"):
-            size = _size_of(side, blob)
-            content = side.box.ask("cat-file", "blob", blob) if 0 <= size <= LARGEST else None
-        sizes.append(size)
-        pictures.append(allowance.take_picture(read_picture(content) if content else None))
-    change.sizes = sizes[0], sizes[1]
-    change.before, change.after = pictures
+def holds_secrets(*paths: str) -> bool:
+    """Return whether files with one of these names usually do."""
+    return any(file_looks_secret(os.path.basename(path)) for path in paths)
 
 
-def _size_of(side: Side, blob: str) -> int:
-    words = (
-        side.box.ask("cat-file", "--batch-check=%(objecttype) %(objectsize)", data=f"{blob}\n".encode()) or b""
-    ).split()
-    return int(words[1]) if len(words) == 2 and words[0] == b"blob" and words[1].isdigit() else -1
+def _read_blobs(side: Side, names: Iterable[str], most: int) -> dict[str, tuple[int, bytes | None]]:
+    """Return sizes of blobs, and the contents of those that are not too large."""
+    wanted = [name for name in dict.fromkeys(names) if side.is_id(name) and name.strip("0")]
+    raw = side.box.ask("cat-file", "--batch-check", data="".join(f"{name}\n" for name in wanted).encode()) or b""
+    found: dict[str, tuple[int, bytes | None]] = {}
+    small, room = [], LIMITS.size // 2
+    for words in map(bytes.split, raw.split(b"\n")):
+        if len(words) == 3 and words[1] == b"blob":
+            name, size = words[0].decode("ascii", "replace"), int(words[2])
+            found[name] = size, None
+            if size <= min(most, room):
+                small.append(name)
+                room -= size
+    raw = side.box.ask("cat-file", "--batch", data="".join(f"{name}\n" for name in small).encode()) or b""
+    at = 0
+    for name in small:
+        size, at = found[name][0], raw.find(b"\n", at) + 1
+        found[name] = size, raw[at : at + size]
+        at += size + 1
+    return found
 
 
 def _read_head(side: Side, after: KeptRefs, prefix: str) -> dict[str, str] | None:
@@ -132,14 +152,12 @@ def _read_head(side: Side, after: KeptRefs, prefix: str) -> dict[str, str] | Non
     value = after.refs.get(after.head.removeprefix("ref:").strip(), after.head)
     if not side.is_id(value):
         return {}
-    raw = side.box.ask("ls-tree", "-r", "-z", "--full-tree", value)
-    if raw is None:
+    if (raw := side.box.ask("ls-tree", "-r", "-z", "--full-tree", value)) is None:
         return None
-    found = {}
-    for row in raw.split(b"\0"):
-        labels, _, path = row.partition(b"\t")
-        found[prefix + os.fsdecode(path)] = labels.rpartition(b" ")[2].decode("ascii", "replace")
-    return found
+    rows = (row.partition(b"\t") for row in raw.split(b"\0"))
+    return {
+        prefix + os.fsdecode(path): labels.rpartition(b" ")[2].decode("ascii", "replace") for labels, _, path in rows
+    }
 
 
 def name_blob(content: bytes, like: str) -> str:

@@ -49,6 +49,7 @@ class FileChange:
     after: Picture | None = None
     sizes: tuple[int, int] | None = None  # of a binary file, before and after; -1 is none
     blobs: tuple[str, str] = ("", "")  # of a binary file in git, before and after
+    place: str = ""  # its `id` on the page, if a link leads there
 
     @property
     def shown(self) -> int:

@@ -1,6 +1,4 @@
-"""Everything that is known of one session, from its log, its snapshots, its conversation and the repository.
-
-Of a task, the files of its result say it.
+"""What is known of a session, from its log, snapshots, conversation and repository; of a task, from its result.
 
 Nothing of the project is run. Files are opened through no link, git reads in a sandbox that can write nothing, and what
 cannot be found is said.
@@ -8,31 +6,33 @@ cannot be found is said.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import time
 
 from claudebox.agent import kinds
-from claudebox.agent.conversation import Conversation, cut, find_conversations, read_conversation
+from claudebox.agent.conversation import Conversation, cut, find_conversations, read_conversation, read_moment
+from claudebox.base.console import list_some
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import Closing, read_small
+from claudebox.base.files import Closing, list_names
 from claudebox.base.records import Value
+from claudebox.git import state as git_state
 from claudebox.git.importer import find_tools
 from claudebox.host.secret_files import remembered
 from claudebox.network.tiers import TIERS
 from claudebox.report import screen
 from claudebox.report.changes import Places, Report, tell_apart
 from claudebox.report.kinds import LOOK
-from claudebox.report.log import LogReader, find_doubts, read_changes
-from claudebox.review.commits import HIDDEN, Committed, name_blob, read_commits
+from claudebox.report.log import LogReader, find_doubts, read_changes, records
+from claudebox.review.commits import HIDDEN, Committed, add_commits, holds_secrets, name_blob
 from claudebox.review.diffs import MOST_PATCH, FileChange, compare_texts, read_patch
 from claudebox.review.pictures import read_picture
 from claudebox.review.records import Allowance, Commit, Event, HostTraffic, Spending, Story
-from claudebox.tables.secrets import file_looks_secret
 from claudebox.undo import refs as undo_refs
 from claudebox.undo.comparison import find_changes
 from claudebox.undo.contents import read_kept, read_left
-from claudebox.undo.manifest import Scan
+from claudebox.undo.manifest import KeptRefs, Scan
 from claudebox.undo.snapshot import find_skipped
 from claudebox.undo.store import SnapshotStore
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from claudebox.base.state import Instance
-    from claudebox.git.sandbox import Tools
     from claudebox.report.changes import ChangedPath
     from claudebox.undo.comparison import PathChange
     from claudebox.undo.manifest import KeptEntry, Snapshot
@@ -52,11 +51,11 @@ if TYPE_CHECKING:
 
 PAGE = "review.html"
 _PATCH, _LOG, _TRANSCRIPT = "work.patch", "log.jsonl", "transcript.jsonl"
-_MOST_COUNTED = 1 << 18
 _COUNTED = ("files", "added", "removed")
 _NOT_SHOWN = ("git", "repository", "output", "deleted", "closed", "socket")  # kinds whose contents say little
 _LONGEST = 300  # characters of a text in the log
 _MOST_EVENTS = 50_000
+_MOST_GONE = 30  # deleted files that are shown
 _LAST = 1 << 33  # the latest time that is one
 
 
@@ -79,26 +78,42 @@ def gather_story(source: SessionRecord) -> Story:
     lines, damaged = read_log(source.logs, source.log)
     story = Story(source.session, "")
     read_facts(story, lines, damaged, is_alive=source.is_alive)
-    found = _Snapshots.open(source)
-    report = read_changes(lines)
-    ended = any(line.get("kind") == "end" for line in lines)
-    if found is None:
-        if report.changes:
-            story.missing.append("there is no snapshot of this session: what changed in files is not known")
-    elif not ended:
+    found, report = _Snapshots.open(source), read_changes(lines)
+    is_ended = any(line.get("kind") == "end" for line in lines)
+    if found is not None and not is_ended:
         report = found.tell_apart()
+        if not source.is_alive:
+            story.missing.append("its end was not recorded: later changes are among these")
+    elif found is None and report.changes:
+        story.missing.append("there is no snapshot of this session: what changed in files is not known")
+    others, until = _find_neighbours(source, story)
+    until = story.ended if is_ended else until
     allowance = Allowance()
-    committed = found.read_commits(source, allowance) if found is not None else []
-    for row in committed:
-        story.commits += row.commits
-        story.commits_cut += row.cut
-        if row.problem:
-            story.missing.append(row.problem)
-    story.commits.sort(key=lambda commit: commit.time) if len(committed) > 1 else None
+    committed = found.read_commits(source, until, allowance) if found is not None else Committed()
+    story.commits, story.commits_cut = committed.commits, committed.cut
+    story.missing += committed.problems
     _sum_up(story, report, lines)
     _list_files(story, report, found, committed, allowance)
-    _read_conversation(story, source)
+    agent = kinds.find_kind(kinds.USUAL)  # others write conversations of another shape
+    add_conversation(story, find_conversations(agent, source.instance, story.began, until))
+    story.events += [Event(commit.time, "commits", _subject(commit)) for commit in story.commits]
+    if others:
+        story.missing.append(f"some of this may be the work of {list_some(others, 3)}, which ran here at the same time")
     return story
+
+
+def _find_neighbours(source: SessionRecord, story: Story) -> tuple[list[str], float]:
+    """Return the sessions that ran here at the same time, and when the next one began."""
+    others, until = [], float(_LAST)
+    for name in records(source.logs, source.instance.name):
+        began = read_moment(name.partition("-")[0])
+        with contextlib.suppress(OSError):
+            written = os.lstat(f"{source.logs}/{name}").st_mtime
+            if name != source.log and began <= story.ended and written >= story.began:
+                others.append(name.partition("-")[0])
+            elif began > story.ended:
+                until = min(until, began)
+    return others, until
 
 
 def read_log(directory: str, name: str) -> tuple[list[Line], int]:
@@ -146,7 +161,8 @@ def _say_state(story: Story, start: Line, end: Line, *, is_alive: bool) -> None:
     if end:
         status = _number(end.get("status"))
         story.is_good = status == 0
-        story.state = "ended by the time limit" if end.get("time_limit") else f"ended with status {status}"
+        ended = "finished" if story.is_good else f"ended with status {status}"
+        story.state = "ended by the time limit" if end.get("time_limit") else ended
         story.missing += [f"{_text(name)} failed at its end" for name in _list(end.get("failed"))]
     elif is_alive:
         story.state = "at work"
@@ -223,7 +239,7 @@ class _Snapshots:
     """The start and the end of a session, or how its project is now."""
 
     def __init__(self, store: SnapshotStore, start: Snapshot, end: Snapshot, instance: Instance) -> None:
-        self.store, self.start, self.end, self._instance = store, start, end, instance
+        self.store, self.start, self.end, self._directory = store, start, end, instance.directory
         self.rows = {row.path: row for row in find_changes(start, end)}
         self.masked = {inode for _, inode in remembered(instance)}  # files that were masked, under whatever name
 
@@ -250,82 +266,98 @@ class _Snapshots:
         """Return the changes by kind, where the end was not logged."""
         return tell_apart(Places(self.start.root), self.start, self.end, time.monotonic() + 10.0)
 
-    def read_commits(self, source: SessionRecord, allowance: Allowance) -> list[Committed]:
-        after = {row.real: row for row in self.end.repositories}
-        pairs = [(row, after[row.real]) for row in self.start.repositories if row.real in after]
-        if not pairs:
-            return []
+    def read_commits(self, source: SessionRecord, until: float, allowance: Allowance) -> Committed:
+        found, before = Committed(), {row.real: row for row in self.start.repositories}
+        pairs = [(before[row.real], row) for row in self.end.repositories if row.real in before]
+        for private in map(f"{self._directory}/git/{{}}".format, list_names(f"{self._directory}/git")):
+            layout = git_state.read_layout(private) if git_state.has_state(private) else None
+            if layout is None or layout.common in before:
+                continue
+            if layout.ref_format == "files":  # it was begun inside
+                refs = undo_refs.read_refs(private, layout.common, layout.git_dir, layout.work_tree, layout.only)
+                pairs.append((KeptRefs(private, layout.common, "", {}), refs))
+            else:
+                found.problems.append(f"commits in {layout.common} are not shown: it keeps its refs in tables")
         try:
-            tools: Tools = find_tools(source.path)
+            for old, new in pairs:
+                add_commits(found, old, new, self.start.root, find_tools(source.path), self._directory, allowance)
         except ClaudeboxError as error:
-            return [Committed(problem=f"commits cannot be read: {error.message}")]
-        scratch = self._instance.directory
-        return [read_commits(old, new, self.start.root, tools, scratch, allowance) for old, new in pairs]
+            found.problems.append(f"commits cannot be read: {error.message}")
+        if any(not old.head for old, _ in pairs):  # how it was at the end is not known
+            late = [commit for commit in found.commits if commit.time > until]
+            found.commits = [commit for commit in found.commits if commit.time <= until]
+            found.problems += [f"{len(late)} commits are dated after the session, and not shown"] if late else []
+        if len(pairs) > 1:
+            found.commits.sort(key=lambda commit: commit.time)
+        return found
+
+    def read_after(self, row: PathChange) -> tuple[bytes | None, bool]:
+        """Return a file as the session left it, and whether it has not changed since."""
+        if row.after is None:
+            return b"", True
+        try:
+            with Closing(os.open(self.end.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+                return read_left(self.store, root, row.path, row.after)
+        except OSError:  # the project is gone
+            return None, True
 
 
 def _list_files(
-    story: Story, report: Report, found: _Snapshots | None, committed: Sequence[Committed], allowance: Allowance
+    story: Story, report: Report, found: _Snapshots | None, committed: Committed, allowance: Allowance
 ) -> None:
     """Add the changes that no commit has, the user's own files first."""
-    own = sorted((row for row in report.changes if row.kind.name in ("own", "asked")), key=screen.order_own)
-    others = [row for row in report.changes if row.kind.name in LOOK and row.kind.name not in _NOT_SHOWN]
-    counts: dict[str, int] = {}
-    for row in report.changes:
-        if row.kind.name == "output" and not row.path.endswith("/"):
-            counts[row.kind.group or "elsewhere"] = counts.get(row.kind.group or "elsewhere", 0) + 1
-    story.output = sorted(counts.items(), key=lambda item: -item[1])
-    heads = {path: blob for row in committed for path, blob in row.head.items()}
-    touched = {path for row in committed for path in row.touched}
-    moved = {row.path: row.origin for row in found.rows.values() if row.what == "moved"} if found is not None else {}
-    origins = set(moved.values())
-    story.gone = [
-        row.path for row in report.changes if row.kind.name == "deleted" and row.path.rstrip("/") not in origins
-    ]
-    if story.commits:
-        story.files_title = "Not committed"
-        story.gone = [path for path in story.gone if path.rstrip("/") not in touched]
-    rows = [row for row in (*own, *others) if not row.path.endswith("/")]
-    for row in rows:
+    counts = collections.Counter(row.kind.group or "elsewhere" for row in report.changes
+                                 if row.kind.name == "output" and not row.path.endswith("/"))  # fmt: skip
+    story.output = counts.most_common()
+    story.files_title = "Not committed" if story.commits else "Changed files"
+    origins = {row.origin for row in found.rows.values()} if found is not None else set()
+    files = [row for row in report.changes if not row.path.endswith("/")]
+    gone = [row for row in files if row.kind.name == "deleted" and row.path not in origins
+            and (row.path in committed.head or row.path not in committed.touched)]  # fmt: skip
+    own = [row for row in files if row.kind.name in ("own", "asked")]
+    others = [row for row in files if row.kind.name in LOOK and row.kind.name not in _NOT_SHOWN]
+    story.files_cut = len(gone[_MOST_GONE:])
+    for row in (*sorted((*own, *gone[:_MOST_GONE]), key=screen.order_own), *others):
         if not allowance.files or allowance.is_late:
-            story.files_cut += row.path not in touched
-        elif (change := _show(row, found, heads, touched, allowance)) is not None:
+            story.files_cut += row.path not in committed.touched
+        elif (change := _show(row, found, committed, allowance)) is not None:
             story.files.append(change)
             allowance.take_files(1)
-    listed = {change.path for change in story.files}
-    story.moved = [(origin, path) for path, origin in moved.items() if path not in listed and path not in touched]
 
 
-def _show(
-    row: ChangedPath, found: _Snapshots | None, heads: dict[str, str], touched: set[str], allowance: Allowance
-) -> FileChange | None:
-    """Return what changed in a file; None if a commit has all of it."""
-    change = FileChange(row.path, row.how, why=row.kind.why)
+def _show(row: ChangedPath, found: _Snapshots | None, committed: Committed, allowance: Allowance) -> FileChange | None:
+    """Return what changed in a file since the last commit of the session that has it; None if that is nothing."""
+    is_committed = row.path in committed.touched
     known = found.rows.get(row.path) if found is not None else None
-    if found is None or known is None or known.after is None:
-        return None if row.path in touched else change
-    if known.origin:
-        change.how, change.origin = "moved", known.origin
-    if known.before is not None and (
-        file_looks_secret(os.path.basename(row.path)) or known.before.inode in found.masked
-    ):
+    change = FileChange(row.path, row.how, known.origin if known is not None else "", row.kind.why)
+    if found is None or known is None:
+        return None if is_committed else change
+    if change.origin:
+        change.how = "moved"
+    old = known.before
+    if old is not None and (holds_secrets(row.path, change.origin) or old.inode in found.masked):
         change.note = HIDDEN
         return change
-    with Closing(os.open(found.end.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
-        content, is_same = read_left(found.store, root, row.path, known.after)
-    blob = heads.get(row.path, "")
-    if content is not None and blob and name_blob(content, blob) == blob:
+    before, sizes = read_kept(found.store, old), [_size(old), _size(known.after)]
+    after, is_same = found.read_after(known)
+    blob = committed.head.get(row.path, "")
+    if blob and after is not None and blob in (name_blob(after, blob), name_blob(after.replace(b"\r\n", b"\n"), blob)):
         return None
+    if is_committed:
+        before = committed.contents.get(blob) if blob else b""
+        sizes[0] = len(before) if before is not None and blob else -1
+        change.how, change.origin = "deleted" if known.after is None else "changed" if blob else "new", ""
     if not is_same:
         change.note = "changed since the session: shown as it is now"
-    _compare(change, known, read_kept(found.store, known.before), content, allowance)
+    _compare(change, before, after, sizes, allowance)
     return change
 
 
 def _compare(
-    change: FileChange, known: PathChange, before: bytes | None, after: bytes | None, allowance: Allowance
+    change: FileChange, before: bytes | None, after: bytes | None, sizes: Sequence[int], allowance: Allowance
 ) -> None:
     if before is None or after is None or b"\0" in before or b"\0" in after:
-        change.sizes = _size(known.before), _size(known.after)
+        change.sizes = sizes[0], sizes[1]
         change.note = "" if before is not None and after is not None else "too large, or not kept"
         change.before = allowance.take_picture(read_picture(before or b""))
         change.after = allowance.take_picture(read_picture(after or b""))
@@ -342,12 +374,6 @@ def _size(entry: KeptEntry | None) -> int:
 
 
 # From the conversation.
-
-
-def _read_conversation(story: Story, source: SessionRecord) -> None:
-    agent = kinds.find_kind(kinds.USUAL)  # others write conversations of another shape
-    add_conversation(story, find_conversations(agent, source.instance, story.began, story.ended))
-    story.events += [Event(commit.time, "commits", _subject(commit)) for commit in story.commits]
 
 
 def _subject(commit: Commit) -> str:
@@ -407,18 +433,12 @@ def gather_task(result: dict[str, Any], directory: str) -> Story:
     return story
 
 
-def count_changes(result: dict[str, Any], directory: str) -> dict[str, int]:
-    """Return how much a task changed, as its result or else its patch says; nothing if that is too large."""
+def count_changes(result: dict[str, Any]) -> dict[str, int]:
+    """Return how much a task changed, as its result says; nothing if that is unknown."""
     known = result.get("changed")
-    if isinstance(known, dict) and all(type(known.get(name)) is int and known[name] >= 0 for name in _COUNTED):
-        return {name: known[name] for name in _COUNTED}
-    patch = read_small(f"{directory}/{_PATCH}", limit=_MOST_COUNTED)
-    if patch is None and os.path.lexists(f"{directory}/{_PATCH}"):
+    if not isinstance(known, dict) or not all(type(known.get(name)) is int and known[name] >= 0 for name in _COUNTED):
         return {}
-    counts = dict.fromkeys(_COUNTED, 0)
-    for change in read_patch(patch or b"", 0):
-        _count(counts, change)
-    return counts
+    return {name: known[name] for name in _COUNTED}
 
 
 def _count(counts: dict[str, int], change: FileChange) -> None:

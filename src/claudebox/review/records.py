@@ -90,8 +90,6 @@ class Story:
     changed: dict[str, int] = field(default_factory=dict)  # files and lines of a task
     files_title: str = "Changed files"
     output: list[tuple[str, int]] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
-    moved: list[tuple[str, str]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     events_cut: int = 0
     spending: list[Spending] = field(default_factory=list)
@@ -107,7 +105,7 @@ class Story:
     missing: list[str] = field(default_factory=list)  # what is not known
 
 
-_COSTLY = 8  # a character that has to be named takes so much more room
+_COSTLY = 32  # a character that has to be named takes so much more room
 
 
 @dataclass

@@ -10,7 +10,8 @@ from claudebox.agent.facts import list_secrets
 from claudebox.base import console
 from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import expand
+from claudebox.base.files import read_small
+from claudebox.broker.facts import file_path
 from claudebox.host.machine import current_home
 from claudebox.report import leaks
 from claudebox.review.records import Story, list_texts
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from claudebox.settings.records import Policy
 
 
+_MOST = 64 << 20  # bytes of a masked file
+_BETWEEN = str.maketrans(dict.fromkeys("\"',", " "))  # what stands around values
+
+
 def list_values(
     story: Story, flags: Settings, environ: dict[str, str], workdir: str
 ) -> tuple[list[tuple[str, str]], list[str]]:
@@ -39,22 +44,17 @@ def list_values(
     entered = {name for name, _ in story.entered}
     found = [(name, value) for name, value in environ.items() if name not in entered and looks_secret(name, value)]
     found += list_secrets(kinds.find_kinds(), home)
-    os.chdir(workdir)
-    policy = _read_policy(flags, environ)
     unknown = [name for name in story.withheld if name not in environ]
+    os.chdir(workdir if os.path.isdir(workdir) else "/")  # the settings of the project are read
+    policy = _read_policy(flags, environ)
     for secret in policy.secrets:
-        kind, _, place = secret.source.partition(":")
-        value = (
-            environ.get(place, "")
-            if kind == "env"
-            else _read_first(expand(place, workdir, home))
-            if kind == "file"
-            else ""
-        )
+        kind, _, rest = secret.source.partition(":")
+        content = read_small(file_path(secret.source, home=home), follow=True) if kind == "file" else None
+        value = os.fsdecode(content or b"").strip() or (environ.get(rest, "") if kind == "env" else "")
         found += [(secret.env, value)] if value else []
         unknown += [] if value else [secret.env]
     if policy.masks_secrets:
-        found += _list_masked(policy, base_state.locate(home, workdir), workdir)
+        found += _list_masked(policy, base_state.locate(home, os.getcwd()), os.getcwd())
     return found, unknown
 
 
@@ -67,30 +67,17 @@ def _read_policy(flags: Settings, environ: dict[str, str]) -> Policy:
     return session.decide_policy(settings, environ)
 
 
-def _read_first(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read(1 << 16).strip()
-    except OSError:
-        return ""
-
-
 def _list_masked(policy: Policy, instance: Instance, workdir: str) -> Iterator[tuple[str, str]]:
     """Yield the words of lines that hold secrets, in files of the project that are masked."""
     from claudebox.host import secret_files
 
-    found, _ = secret_files.leaks(policy, (workdir,), instance)
-    for row in found:
-        name = os.path.basename(row.path)
-        try:
-            with open(row.path, encoding="utf-8", errors="surrogateescape") as file:
-                lines = file.read(1 << 20).split("\n")
-        except OSError:
-            continue
+    for row in secret_files.leaks(policy, (workdir,), instance)[0]:
+        content = read_small(row.path, limit=_MOST, follow=True) or b""
+        lines = os.fsdecode(content).split("\n")
         for number in row.lines:
             text = lines[number - 1] if number <= len(lines) else ""
-            for word in text.replace('"', " ").replace("'", " ").replace(",", " ").replace("=", " ", 1).split():
-                yield f"line {number} of {name}", word
+            for word in text.translate(_BETWEEN).replace("=", " ", 1).split():
+                yield f"line {number} of {os.path.basename(row.path)}", word
 
 
 def require_clean(source: Story | Sequence[TaskRow], page: bytes, values: Iterable[tuple[str, str]]) -> None:

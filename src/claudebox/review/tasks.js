@@ -36,7 +36,8 @@ const value = (row, column) => {
   button.append(...head.childNodes);
   head.append(button);
   button.addEventListener("click", () => {
-    const down = head.getAttribute("aria-sort") === "ascending";
+    const before = head.getAttribute("aria-sort");
+    const down = before ? before === "ascending" : head.className === "n";
     for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
     const ordered = rows.slice().sort((one, other) => {

@@ -13,7 +13,7 @@ from typing import Any
 
 from claudebox.base import console, syscalls
 from claudebox.base.errors import NOT_FOUND, ClaudeboxError
-from claudebox.base.files import PACKAGE, Closing, read_small, replace_file
+from claudebox.base.files import PACKAGE, read_small
 from claudebox.host import programs
 from claudebox.many.tasks.result import read_result
 from claudebox.many.tasks.task import DONE, FAILED, Task, read_task
@@ -49,8 +49,10 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
 def _page_of(flags: Settings) -> str:
     """Return where the page is wanted; refuse a place that cannot be written before anything runs."""
     page = os.path.abspath(flags.one("page").value) if flags.all("page") else ""
-    if page and (os.path.isdir(page) or not os.path.isdir(os.path.dirname(page))):
-        raise ClaudeboxError(f"`--page {page}` is not a file in a directory that exists")
+    if page:
+        from claudebox.review.page import check_place
+
+        check_place(page)
     return page
 
 
@@ -179,13 +181,13 @@ def _show(results: str, page: str, environ: dict[str, str], *, as_json: bool) ->
 def _write_page(rows: list[tuple[str, dict[str, Any]]], results: str, page: str, environ: dict[str, str]) -> None:
     from claudebox.many.tasks.run import list_secrets
     from claudebox.review.batch_page import list_rows, render_batch
+    from claudebox.review.page import write_page
     from claudebox.review.search import require_clean
 
     shown = list_rows(rows, results, page)
     content = render_batch(shown, os.path.basename(os.path.abspath(results)))
     require_clean(shown, content, list_secrets(environ))
-    with Closing(os.open(os.path.dirname(page), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
-        replace_file(directory, os.path.basename(page), content)
+    write_page(page, content)
     console.note(f"page: {page}")
 
 
