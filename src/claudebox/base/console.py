@@ -20,6 +20,7 @@ DECEIVING = frozenset(
     (*"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800",
      *map(chr, range(0xFE00, 0xFE0F)), *map(chr, range(0xE0100, 0xE01F0)))  # selectors; the 16th makes emoji
 )  # fmt: skip
+_LONGEST = 1500  # characters of an error
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
@@ -141,8 +142,9 @@ def write(lines: Iterable[str], *, descriptor: int = 2) -> None:
 
 
 def report(error: ClaudeboxError) -> None:
-    # One line each, whatever a name in it contains.
-    lines = [line for message in (error.message, *error.more) for line in _label("error:", "red", clean(message))]
+    # One line each, whatever a name in it contains, and however long it is.
+    messages = [shorten(message, _LONGEST) for message in (error.message, *error.more)]
+    lines = [line for message in messages for line in _label("error:", "red", message)]
     if error.hint:
         lines += ["", *_label("hint:", "bold", error.hint)]
     write(lines)

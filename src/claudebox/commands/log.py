@@ -72,7 +72,8 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
     for text in leftovers.describe_killed(f"{home}/.claudebox"):
         console.warn(text)
     if not found:
-        console.note("nothing was recorded" + (" for this project" if wanted.project else "") + " that fits")
+        what = "was denied" if wanted.verdict == "denied" else "in the log matches"
+        console.note(f"nothing {what}{' in the last session here' * bool(wanted.project)}")
     return 0
 
 

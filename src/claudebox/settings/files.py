@@ -339,13 +339,16 @@ def read_env_files(flags: Settings) -> Settings:
 
 def _read_env_file(path: str) -> Iterator[SettingValue]:
     """Yield the variables of a file: NAME=VALUE, in quotes or not, after `export` or not; `#` begins a comment line."""
+    given = path.startswith("/dev/")  # standard input, or a pipe of the shell: `<(pass show env)`
     try:
-        with open(os.open(path, _READ), "rb") as file:
+        with open(os.open(path, _READ & ~os.O_NONBLOCK if given else _READ), "rb") as file:
+            if not given:
+                _check(f"`--env-file {path}`", os.fstat(file.fileno()))
             content = file.read(LIMIT + 1)
     except OSError as error:
         raise ClaudeboxError(f"`--env-file {path}`: {error.strerror}") from None
     if len(content) > LIMIT:
-        raise _too_large(path)
+        raise _too_large(f"`--env-file {path}`")
     for number, line in enumerate(content.decode("utf-8", "surrogateescape").splitlines(), 1):
         text = line.strip().removeprefix("export ").lstrip()
         if not text or text.startswith("#"):

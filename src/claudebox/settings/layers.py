@@ -300,7 +300,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
     """Return what the settings ask for."""
     workdir = settings.start or workdir
     program: Program = "exec" if settings.on("exec") else "shell" if settings.on("shell") else "client"
-    if program == "exec" and not settings.words:
+    if program == "exec" and not any(settings.words[:1]):
         raise ClaudeboxError("`--exec` needs a command", hint="write it after `--`: `claudebox --exec -- make test`")
     if program == "exec" and settings.words[0].startswith("-"):
         raise ClaudeboxError(

@@ -68,6 +68,8 @@ class Verb(Value):
     def check_words(self, words: tuple[str, ...]) -> None:
         """Refuse operands that are missing or too many."""
         wanted = self.operands.split()
+        if "" in words and self.word != "help":  # completion asks for what may stand in the place of an empty word
+            raise ClaudeboxError(f"`claudebox {self.word}`: an argument is empty", hint=self._hint())
         least = sum(not operand.startswith("[") for operand in wanted)
         if len(words) < least:
             raise ClaudeboxError(f"`claudebox {self.word}` needs {wanted[len(words)].strip('.')}", hint=self._hint())

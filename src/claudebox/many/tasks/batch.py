@@ -107,7 +107,10 @@ def _parallel(tasks: dict[str, str], results: str, jobs: int, environ: dict[str,
             "`claudebox tasks` needs GNU parallel", hint="install the package `parallel`, not the one of moreutils",
             status=NOT_FOUND,
         )  # fmt: skip
-    os.makedirs(results, exist_ok=True)
+    try:
+        os.makedirs(results, exist_ok=True)
+    except OSError as error:
+        raise ClaudeboxError(f"`--results {results}` cannot be made: {error.strerror}") from None
     left = {name: path for name, path in tasks.items() if not _is_final(f"{results}/{name}")}
     if len(left) < len(tasks):
         console.note(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done already")
