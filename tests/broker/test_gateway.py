@@ -22,7 +22,6 @@ from claudebox.broker.proxy import tls
 from claudebox.broker.proxy.dial import Dialer, NoConnection, PrivateRanges
 from claudebox.broker.proxy.gateway import Gateway
 from claudebox.broker.proxy.names import AccessList, Denied
-from claudebox.broker.proxy.sockets import Pump
 from claudebox.broker.reception import Reception
 from claudebox.network.facts import HostProxy
 from claudebox.network.plan import closed_ranges
@@ -97,11 +96,10 @@ async def gateway(intercept=lambda *_: None, addresses=("127.0.0.1",), *, proxie
         server.setblocking(False)  # noqa: FBT003
         setting = Setting(server, listener)
         permission = Permission([parse_domain(f"a.example:{port}", "x") for port in (setting.port, 80)])
-        pump = Pump()
         proxy = HostProxy("127.0.0.1", setting.port) if proxied else None
         dialer = Dialer(Everywhere(RANGES), proxy, lookup=lambda _: list(addresses))
         door = AccessList(permission, ("a.example",))
-        made = Gateway(door, dialer, pump, setting, intercept=intercept)  # type: ignore[arg-type]  # a log
+        made = Gateway(door, dialer, setting, intercept=intercept)  # type: ignore[arg-type]  # a log
         reception = Reception()
         made.serve(reception, listener)
         try:
@@ -110,7 +108,6 @@ async def gateway(intercept=lambda *_: None, addresses=("127.0.0.1",), *, proxie
             for channel in setting.channels:
                 channel.close()
             reception.close()
-            pump.stop()
             dialer.close()
             await asyncio.sleep(0.05)
 

@@ -30,7 +30,7 @@ from claudebox.broker.http.forward import LocalAnswer, Rules, forward
 from claudebox.broker.http.stream import Pool, Stream, UpstreamFailure
 from claudebox.broker.proxy.dial import Dialer, NoConnection, RangeWatch
 from claudebox.broker.proxy.names import Admission, Denied
-from claudebox.broker.proxy.sockets import Passage, Pump
+from claudebox.broker.proxy.sockets import Passage
 from claudebox.broker.reception import Room
 
 TYPE_CHECKING = False
@@ -342,7 +342,7 @@ class _Rules(Rules):
         return Cleaner(lambda: self._substitution.recognizer)
 
 
-_PASSAGES, _PASSAGE_DESCRIPTORS = 128, 6  # connections; two ends and two pipes each
+_PASSAGES = 128  # connections
 
 
 class Passages:
@@ -351,8 +351,7 @@ class Passages:
     def __init__(self, dialer: Dialer, log: Log) -> None:
         self._dialer = dialer
         self._record = functools.partial(log.record, service="secrets")
-        self._pump = Pump()
-        self._room = Room(_PASSAGES, _PASSAGE_DESCRIPTORS)
+        self._room = Room(_PASSAGES, _DESCRIPTORS)
 
     def serve(self, reception: Reception, listener: socket.socket, host: str, port: int) -> None:
         reception.listen(listener, self._room, lambda caller: self._lead(caller, host, port))
@@ -360,14 +359,9 @@ class Passages:
     async def _lead(self, caller: Visitor, host: str, port: int) -> None:
         caller.heard()
         passage = Passage(self._record, Admission(host, port, "passage"))
-        try:
+        with contextlib.suppress(Denied, NoConnection):
             await passage.dial(self._dialer.dial(host, port))
-        except (Denied, NoConnection):
-            return
-        self._pump.lead(caller, passage)
-
-    def close(self) -> None:
-        self._pump.stop()
+            await passage.carry(caller)
 
 
 AUTHORITY, NAMED = "authority", "named"  # files of bwrap: all authorities, and the added ones only
@@ -404,8 +398,6 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
     async def close() -> None:
         watch.close()
         interceptor.close()
-        passages.close()
-        await asyncio.sleep(0)  # callbacks of closed connections write to the log
 
     return close
 

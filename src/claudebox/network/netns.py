@@ -154,10 +154,10 @@ def _publish(published: list[tuple[int, int]]) -> None:
     """Start the relay from the host's loopback to that of the sandbox, which is ours."""
 
     def body() -> None:
-        from claudebox.network import splice
+        from claudebox.network import relay
 
         process.drop_capabilities()
-        splice.serve(published)
+        relay.serve(published)
 
     process.fork(body, [listener for listener, _ in published])
     for listener, _ in published:

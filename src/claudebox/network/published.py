@@ -133,9 +133,9 @@ def start_relay(state: str, wanted: Published, launcher: int, inner: int) -> int
             os.write(tell, str(error).encode())
             return
         os.close(tell)
-        from claudebox.network import splice
+        from claudebox.network import relay
 
-        splice.serve([(number, wanted.inside) for number in numbers], until=ended)
+        relay.serve([(number, wanted.inside) for number in numbers], until=ended)
         forget(state, port, entry)
 
     process.fork(body, [*numbers, ended, tell])

@@ -152,9 +152,9 @@ class NetworkSidecar(Sidecar):
         listeners = [(descriptor, port(descriptor)) for descriptor in descriptors]
 
         def body() -> None:
-            from claudebox.network import splice
+            from claudebox.network import relay
 
-            splice.serve(listeners)
+            relay.serve(listeners)
 
         self._children.append(process.fork(body, descriptors))
         for descriptor in descriptors:

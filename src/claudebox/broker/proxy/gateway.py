@@ -1,7 +1,7 @@
 """The proxy of tier `allow`: HTTP CONNECT and plain HTTP on one port, and connections redirected by the kernel.
 
 Each connection asks for a name. The name must be permitted, its addresses public, and the first thing sent must be
-meant for the same name; from then on the kernel carries the bytes. Plain HTTP is forwarded, request by request.
+meant for the same name; from then on bytes pass unread. Plain HTTP is forwarded, request by request.
 Refusals are immediate, in words for an agent. The netns holder opened the listeners inside the sandbox's network;
 connections are made from the host's.
 """
@@ -27,9 +27,10 @@ from claudebox.broker.http.stream import Pool, Stream, UpstreamFailure
 from claudebox.broker.proxy import sockets, tls
 from claudebox.broker.proxy.dial import Dialer, NoConnection, NothingBarred, RangeWatch
 from claudebox.broker.proxy.names import AccessList, Denied, EveryName, Names, answer_datagrams, shown
-from claudebox.broker.proxy.sockets import Passage, Pump
+from claudebox.broker.proxy.sockets import Passage
 from claudebox.broker.reception import Room
 from claudebox.broker.wire import CONTROL, READY
+from claudebox.network.relay import reset
 from claudebox.settings.domains import WEB, Permission, canonical, parse_domain
 
 TYPE_CHECKING = False
@@ -118,7 +119,7 @@ _LOGIN_REQUIRED = response(
 )
 
 
-_MOST, _DESCRIPTORS = 1024, 6  # connections; two ends and two pipes each
+_MOST, _DESCRIPTORS = 1024, 2  # connections; two ends each
 _USER = "claudebox"  # goes with the password of the entrance on the host's loopback
 _SSH = b"SSH-"  # some hosts offer it on port 443; no TLS server continues after it
 GREETING = 20.0  # seconds for a caller to send its first message
@@ -128,11 +129,11 @@ class Gateway:
     """Serves the proxy's listeners of one sandbox."""
 
     def __init__(
-        self, access: AccessList, dialer: Dialer, pump: Pump, log: Log, *,
+        self, access: AccessList, dialer: Dialer, log: Log, *,
         intercept: Callable[[str, int], Interceptor | None] = lambda *_: None, password: str = "",
     ) -> None:  # fmt: skip
         self.access, self.dialer, self.log = access, dialer, log
-        self._pump, self._intercept = pump, intercept
+        self._intercept = intercept
         self._record = functools.partial(log.record, service="proxy")
         self._login = b"Basic " + b64encode(f"{_USER}:{password}".encode()) if password else b""
         self._room = Room(_MOST, _DESCRIPTORS)
@@ -147,7 +148,7 @@ class Gateway:
             await (self._redirected(caller) if redirected else self._proxied(caller))
         except (OSError, EOFError, TimeoutError, ValueError):
             if not caller.stays:
-                sockets.reset(caller.channel)
+                reset(caller.channel)
 
     async def _proxied(self, caller: Visitor) -> None:
         try:
@@ -182,7 +183,7 @@ class Gateway:
                 return await self._refuse(caller, error)
             if port == 443 and isinstance(error, Denied):
                 return await sockets.part(caller.channel, tls.REFUSAL)
-            return sockets.reset(caller.channel)
+            return reset(caller.channel)
 
     async def _open(self, caller: Visitor, host: str, port: int, head: int = 0) -> None:
         """Connect a caller, whose request for that has a head of this size, to a permitted server."""
@@ -206,7 +207,7 @@ class Gateway:
             elif self.access.looks:
                 await self._look(caller, passage)
             else:
-                self._pump.lead(caller, passage)
+                await passage.carry(caller)
         except BaseException:
             passage.end()
             raise
@@ -234,7 +235,7 @@ class Gateway:
             if not meant or (passage.port == 443 and not is_tls and not start.startswith(_SSH)):
                 passage.refuse("other-server-name" if is_tls else "not-tls")
                 return await sockets.part(caller.channel, tls.REFUSAL)
-        return self._pump.lead(caller, passage)
+        return await passage.carry(caller)
 
     async def _forward(self, caller: Visitor, admitted: Admission | None = None) -> None:
         """Forward plain HTTP, to the one server that was asked for or to those of URLs."""
@@ -358,7 +359,7 @@ async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[
     """Serve each listener as soon as it arrives."""
     loop = asyncio.get_running_loop()
     reception = context.reception
-    watch, pump = RangeWatch(config.ranges), Pump()
+    watch = RangeWatch(config.ranges)
     watch.start()
     permission = Permission(parse_domain(row.name, row.origin) for row in config.domains)
     listed = [row.name for row in config.domains]
@@ -367,7 +368,7 @@ async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[
     access = AccessList(permission, listed, names.meaning)
     if config.reach != "listed":
         access = EveryName(addresses=config.reach == "everything")
-    gateway = Gateway(access, dialer, pump, context.log, intercept=context.intercept, password=config.password)
+    gateway = Gateway(access, dialer, context.log, intercept=context.intercept, password=config.password)
     control = _Control(context, permission, listed)
 
     def answer(channel: socket.socket) -> None:
@@ -389,9 +390,7 @@ async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[
     async def close() -> None:
         for task in tasks:
             task.cancel()
-        pump.stop()
         dialer.close()
         watch.close()
-        await asyncio.sleep(0)  # the pump's callbacks write to the log
 
     return close

@@ -1,18 +1,14 @@
-"""Sockets of the proxy: peeking at what was sent, closing politely, and the connections that the kernel carries."""
+"""Sockets of the proxy: peeking at what was sent, closing politely, and the log of a connection."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import select
 import socket
-import threading
-from collections import deque
 
 from claudebox.broker.proxy.dial import NoConnection
 from claudebox.broker.proxy.names import Denied
-from claudebox.network.splice import SpliceLoop, Tunnel
+from claudebox.network.relay import carry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,12 +18,8 @@ if TYPE_CHECKING:
     from claudebox.broker.proxy.names import Admission, Record
     from claudebox.broker.reception import Visitor
 
-    Done = Callable[[int, int], None]  # bytes up, bytes down
-
-
 LOOK = 64 << 10
 _CLOSING = 1.0  # seconds in which the other side can read our last words
-_LINGER = (1).to_bytes(4, "little") + bytes(4)
 
 
 async def first_to_speak(*channels: socket.socket) -> socket.socket:
@@ -122,13 +114,6 @@ async def part(channel: socket.socket, last: bytes = b"") -> None:
     channel.close()
 
 
-def reset(channel: socket.socket) -> None:
-    """Close with RST, so that the other side sees a failure and not an end of data."""
-    with contextlib.suppress(OSError):
-        channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
-    channel.close()
-
-
 class Passage:
     """A permitted connection to one server, and its lines in the log: one when bytes can pass, one at the end."""
 
@@ -136,7 +121,7 @@ class Passage:
         self._record, self.admitted = record, admitted
         self.name, self.port = admitted.name, admitted.port
         self.far: socket.socket | None = None
-        self.up = self.down = 0  # bytes before the pump carries it
+        self.up = self.down = 0  # bytes
         self.begun = self.ended = False
 
     async def dial(self, dialling: Awaitable[socket.socket]) -> None:
@@ -156,14 +141,28 @@ class Passage:
             self.begun = True
             self._write("opened", self.admitted.rule)
 
-    def end(self, up: int = 0, down: int = 0) -> None:
+    async def carry(self, caller: Visitor) -> None:
+        """Carry a caller's connection until it ends."""
+        assert self.far is not None  # noqa: S101 - for the type checker
+        self.begin()
+        caller.heard()
+        try:
+            await carry(caller.channel, self.far, self._count)
+        finally:
+            self.end()
+
+    def _count(self, up: int, down: int) -> None:
+        self.up += up
+        self.down += down
+
+    def end(self) -> None:
         """Close it, and log how much passed."""
         if self.far is None or self.ended:
             return
         self.far.close()
         self.begin()
         self.ended = True
-        self._write("allowed", self.admitted.rule, self.up + up, self.down + down)
+        self._write("allowed", self.admitted.rule, self.up, self.down)
 
     def drop(self) -> None:
         """Close it; log nothing if nothing passed."""
@@ -180,74 +179,3 @@ class Passage:
 
     def _write(self, verdict: Verdict, rule: str, up: int = 0, down: int = 0) -> None:
         self._record(host=self.name, port=self.port, verdict=verdict, rule=rule, up=up, down=down)
-
-
-class _Carried(Tunnel):
-    def __init__(self, near: socket.socket, far: socket.socket, done: Done) -> None:
-        super().__init__(near, far)
-        self.done = done
-        for end in self.ends:
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-
-class Pump:
-    """Carries established connections with splice(2) in a thread, so that downloads do not delay the event loop."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._splices = SpliceLoop(self._ended)
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._splices.poll.register(self._bell, select.EPOLLIN)
-        self._new: deque[Tunnel] = deque()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="tunnels", daemon=True)
-        self._thread.start()
-
-    def lead(self, caller: Visitor, passage: Passage) -> None:
-        """Carry a caller's connection until it ends."""
-        assert passage.far is not None  # noqa: S101 - for the type checker
-
-        def done(up: int, down: int) -> None:
-            caller.leave()
-            passage.end(up, down)
-
-        passage.begin()
-        caller.heard()
-        caller.stays = True
-        try:
-            self._new.append(_Carried(caller.channel, passage.far, done))
-        except OSError:  # no descriptors left, or the caller has disconnected
-            caller.channel.close()
-            passage.far.close()
-            self._loop.call_soon(done, 0, 0)
-            return
-        os.eventfd_write(self._bell, 1)
-
-    def stop(self) -> None:
-        """Close all connections; the callbacks run in the next turn of the loop."""
-        self._stopping = True
-        os.eventfd_write(self._bell, 1)
-        self._thread.join()
-        self._adopt()
-        self._splices.close()
-        os.close(self._bell)
-
-    def _ended(self, tunnel: Tunnel) -> None:
-        assert isinstance(tunnel, _Carried)  # noqa: S101 - for the type checker
-        up, down = tunnel.ways
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(tunnel.done, up.moved, down.moved)
-
-    def _adopt(self) -> None:
-        while self._new:
-            tunnel = self._new.popleft()
-            if self._splices.adopt(tunnel):
-                self._splices.unfinished.append(tunnel)
-
-    def _run(self) -> None:
-        while not self._stopping:
-            events = self._splices.poll.poll(0 if self._splices.unfinished else -1)
-            if any(number == self._bell for number, _ in events):
-                os.eventfd_read(self._bell)
-            self._adopt()
-            self._splices.step(events)
