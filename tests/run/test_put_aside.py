@@ -41,6 +41,7 @@ def test_a_link_that_leads_to_it_is_put_aside_and_so_is_what_stands_in_a_closed_
         ".codex.claudebox", ".cursor.claudebox", ".qwen.claudebox",
     ], result.stderr  # fmt: skip
     assert os.listdir(f"{user_box.project}/other") == ["mcp.json"]
+    assert result.stderr.count(".qwen.claudebox") == 1  # how to take it back, and nothing else
     os.chmod(user_box.project, 0o755)
 
 

@@ -197,6 +197,7 @@ class Leftovers:
         self._scope, self._instance, self._protected, self._stubs = scope, instance, protected, stubs
         self._standing = standing
         self._reopened: tuple[tuple[int, int], ...] = ()
+        self._aside: tuple[str, ...] = ()  # what was renamed in the project, with a slash
 
     @property
     def since(self) -> float:
@@ -214,6 +215,9 @@ class Leftovers:
             kept = (self._instance.directory, self._session if root == self._scope.workdir else "")
             where = changes.Places(root, git_dir, self._protected, self._stubs, standing, self._reopened, kept)
             found = changes.look(where, start, budget=limit - time.monotonic())
+            if root == self._scope.workdir:  # what was put aside is told as that
+                shown = (row for row in found.changes if not f"{row.path}/".startswith(self._aside))
+                found = found.replace(changes=tuple(shown))
             report = found if report is None else changes.join(report, root, found)
         return report or changes.Report()
 
@@ -228,7 +232,9 @@ class Leftovers:
         roots = tuple((root, min(at.moment.since(), earlier), at.identity) for root, _, at in scope.roots)
         area = disarmed.Area(roots, scope.mounts, scope.known, scope.nested, scope.home, scope.opened)
         done = disarmed.disarm(area)
-        done = done.replace(findings=(*self._put_aside(), *done.findings))
+        aside = tuple(self._put_aside())
+        self._aside = tuple(f"{names[0]}/" for _, what, names in aside if what == disarmed.OBEYED)
+        done = done.replace(findings=(*aside, *done.findings))
         self._reopened = done.reopened
         self._keep(done.kept)
         return done
