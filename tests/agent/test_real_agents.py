@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 INSTALLED = "/var/cache/claudebox-tests/agents"
 KEY = "sk-proj-key-of-the-tests-Vq7Zr2Lx9Tn4Kd8Wb3Hs6Yp1"
+TOKEN = f"gho_{KEY[-24:]}"
 PROMPT = "Write it down"
 # The agent's own shell looks for the end of the key wherever it can: environments, arguments and memory of all
 # processes, files. The end of the placeholder is looked for as well, or nothing found would mean nothing.
@@ -178,7 +179,7 @@ def test_an_agent_with_its_screen_asks_no_first_questions(agent_box, models, tri
         screen.key("Enter")
         ready = {"codex": "gpt-5 default", "gemini": "Type your message"}[trial.name]
         screen.expect(ready, timeout=60)
-        screen.settled()
+        assert "rror" not in screen.settled()
         screen.type(PROMPT)
         time.sleep(0.5)
         screen.key("Enter")
@@ -255,6 +256,26 @@ def test_an_agent_does_a_task_and_works_in_a_worktree(agent_box, models, trial):
     assert copied.returncode == 0, copied.stdout + copied.stderr
     assert not os.path.exists(f"{agent_box.project}/made")
     assert list(Path(f"{agent_box.home}/.claudebox/work").glob("*/copy/made"))
+
+
+@pytest.mark.slow
+def test_copilot_works_with_a_login_of_github_that_stays_outside(agent_box):
+    # proves ANY-01, AUTH-01
+    with Models(TOKEN, command="python3 look.py; echo done >made") as models:
+        login = {"authTokens": {"https://github.com:octo": {"token": TOKEN}}}
+        agent_box.write(f"{agent_box.home}/.copilot/config.json", f"// managed\n{json.dumps(login)}", mode=0o600)
+        words = ("copilot", "--model", "gpt-5", "-p", PROMPT)
+        env = {"COPILOT_API_URL": models.address}
+        result = agent_box.claudebox("-y", "--network", "none", *words, env=env, timeout=170)
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert Path(agent_box.project, "made").read_text().strip() == "done"
+    assert "/models" in models.paths
+    assert all(TOKEN in headers["authorization"] for _, headers, _ in models.requests)
+    found = Path(agent_box.project, "found").read_text()
+    assert "placeholder in environ" in found
+    assert "key in" not in found
+    assert "denied" not in result.stderr
 
 
 @pytest.mark.slow

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.support import hosts
 
 from claudebox.agent import kinds
 from claudebox.broker import wire
-from claudebox.broker.facts import ModelLogin
+from claudebox.broker.facts import ModelLogin, find_model_logins
 from claudebox.broker.model_api import Openings
 from claudebox.plan import compose
 from claudebox.settings.records import NameRequest, Policy
@@ -85,13 +87,28 @@ def test_without_a_key_the_user_is_told_which_variable_holds_one(name):
     assert make(name, names=(NameRequest(keys[0], "--env"),)).login == ""
 
 
-def test_the_token_of_copilot_is_refused_in_a_sentence():
-    # proves ANY-05
-    plan = make("copilot", COPILOT_GITHUB_TOKEN=KEY)
+@pytest.mark.parametrize("name", ["COPILOT_GITHUB_TOKEN", "GH_TOKEN", "~/.copilot/config.json"])
+def test_the_token_of_copilot_opens_models_and_what_the_account_may_use_and_nothing_else_of_github(tmp_path, name):
+    # proves ANY-01, AUTH-01
+    (tmp_path / ".copilot").mkdir()
+    document = {"authTokens": {"https://github.com:octo": {"token": KEY}}}
+    (tmp_path / ".copilot/config.json").write_text(f"// This file is managed automatically.\n{json.dumps(document)}")
+    environ = {} if name[0] == "~" else {name: KEY}
+    policy = Policy("client", auth="broker", agent=kinds.find_kind("copilot"))
+    found = find_model_logins(policy, environ, str(tmp_path))
+    models = tuple(row.replace(path=f"/home/user{row.path[len(str(tmp_path)) :]}") for row in found)
+    plan = make("copilot", models, **environ)
+    rows = {model.api.name: model for model in plan.broker.models}
 
-    assert plan.login.startswith("COPILOT_GITHUB_TOKEN stays outside: hold it as one of `[[secrets]]`")
+    assert all(row.credentials[0].name.endswith(name[1:]) for row in rows.values())
+    assert str(rows["copilot"].endpoint) == "https://api.githubcopilot.com"
+    assert str(rows["github"].endpoint) == "https://api.github.com"
     assert KEY not in texts(plan)
-    assert make("copilot", COPILOT_GITHUB_TOKEN=KEY, COPILOT_PROVIDER_API_KEY=KEY).login == ""
+    openings = Openings(rows["github"].api)
+    assert openings.methods(b"/copilot_internal/user") == {b"GET"}
+    for path in (b"/user", b"/repos/octo/private", b"/graphql", b"/copilot_internal/v2/token", b"/user/keys"):
+        assert openings.methods(path) == set()
+    assert Openings(rows["copilot"].api).methods(b"/mcp/readonly") == set()
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -353,9 +353,10 @@ def test_the_key_comes_back_in_no_head_and_no_error(models, coding):
 
 
 @pytest.mark.parametrize(
-    ("status", "request_line"), [("200 OK", "GET /v1/models"), ("302 Found", f"POST {RESPONSES[1]}")]
+    ("status", "request_line"),
+    [("200 OK", "GET /v1/models"), ("302 Found", f"POST {RESPONSES[1]}"), ("200 OK", f"POST {RESPONSES[1]}")],
 )
-def test_the_key_comes_back_in_nothing_but_an_answer_of_a_model(models, status, request_line):
+def test_the_key_comes_back_in_no_other_answer_either(models, status, request_line):
     _, (port,), token = models(lambda visit: visit.reply(f"you sent {KEY}".encode(), status), OPENAI)
     with Web(port) as caller:
         caller.say(

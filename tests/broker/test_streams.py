@@ -46,9 +46,9 @@ def test_a_request_streams_too_and_the_answer_may_come_before_its_end(upstream, 
 
     caller = broker(upstream(answer_early))()
     caller.say(f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {UPSTREAM.placeholder}\r\n".encode())
-    caller.say(b"content-length: 10\r\n\r\nfirst")
+    caller.say(b"content-length: 10\r\n\r\nline\n")
     assert caller.head()[0] == 200
-    assert caller.take(10) == b"5\r\nfirst\r\n"
+    assert caller.take(10) == b"5\r\nline\n\r\n"
     caller.say(b"after")
     assert caller.take(15) == b"5\r\nafter\r\n0\r\n\r\n"
 
@@ -278,9 +278,8 @@ def test_bodies_end_where_they_end(upstream, broker):
     caller.ask("POST", "/v1/messages?beta=204")
     assert caller.head()[0] == 204
     caller.ask("POST", "/v1/messages?beta=close")
-    status, headers = caller.head()
-    assert (status, headers["transfer-encoding"]) == (200, "chunked")
-    assert caller.take(23) == b"d\r\nuntil the end\r\n0\r\n\r\n"[:23]
+    assert caller.head()[0] == 200
+    assert caller.content() == b"until the end"
 
 
 def test_a_client_that_waits_for_permission_gets_it(upstream, broker):

@@ -26,6 +26,15 @@ _SHELLS = (
 _EDIT = "Here is a file.\n\nmade\n```\n<<<<<<< SEARCH\n=======\n{text}\n>>>>>>> REPLACE\n```\n"
 
 
+_LIMITS = {"max_context_window_tokens": 200_000, "max_output_tokens": 16_000, "max_prompt_tokens": 128_000}
+_COPILOT_MODEL = {
+    "id": "gpt-5", "name": "gpt-5", "object": "model", "vendor": "OpenAI", "version": "gpt-5", "preview": False,
+    "model_picker_enabled": True, "policy": {"state": "enabled", "terms": ""}, "supported_endpoints": ["/responses"],
+    "capabilities": {"type": "chat", "object": "model_capabilities", "family": "gpt-5", "tokenizer": "o200k_base",
+                     "limits": _LIMITS, "supports": {"streaming": True, "tool_calls": True}},
+}  # fmt: skip
+
+
 def make_token(name: str, seconds: int = 36000) -> str:
     """Return a JSON web token of ChatGPT that ends in so many seconds."""
     account = {"chatgpt_account_id": "account", "chatgpt_user_id": "user", "chatgpt_plan_type": "plus"}
@@ -76,7 +85,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._read()
-        self._send(200, {"data": [], "models": []})
+        if self.path.endswith("/copilot_internal/user"):
+            return self._send(200, {"login": "octo", "copilot_plan": "individual_pro", "chat_enabled": True,
+                                    "endpoints": {"api": "http://127.0.0.1:9"}, "quota_snapshots": {}})  # fmt: skip
+        return self._send(200, {"data": [_COPILOT_MODEL], "models": []})
 
     def do_POST(self) -> None:
         body = self._read()
@@ -95,6 +107,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._messages(asked)
         if path.endswith(":loadCodeAssist"):
             return self._send(200, {"currentTier": {"id": "free-tier"}, "cloudaicompanionProject": "p"})
+        if path.endswith((":fetchAdminControls", ":listExperiments", ":retrieveUserQuota")):
+            return self._send(200, {})
         if "enerateContent" in path:
             return self._gemini(asked.get("request", asked), streamed=":stream" in path)
         return self._send(404, {"error": {"message": "no such path", "code": 404}})

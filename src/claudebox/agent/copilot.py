@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from claudebox.agent.record import AgentKind, Upstream
 
+_TOKENS = ("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN")
+_FILES = ("~/.copilot/config.json:authTokens.*.token",)  # where there is no keyring
+_BEGINNING = "gho_"  # it takes a classic token for no token at all
+
 COPILOT = AgentKind(
     name="copilot",
     title="Copilot CLI",
@@ -23,7 +27,7 @@ COPILOT = AgentKind(
         "version", "workflow",
     )),
     not_inside={
-        "login": ("a login stays outside", "hold COPILOT_GITHUB_TOKEN of the host as a secret (docs/guide.md)"),
+        "login": ("a login stays outside", "log in on the host, or set COPILOT_GITHUB_TOKEN there"),
         "sandbox": ("sandboxes do not nest", "leave it out: this session is in a sandbox"),
         "update": ("the program inside is the host's own, read-only", "run it on the host"),
     },
@@ -49,8 +53,7 @@ COPILOT = AgentKind(
         ("COPILOT_ALLOW_ALL", "true", "trusts the project: the sandbox is the boundary"),
         ("COPILOT_AUTO_UPDATE", "false", "the program is read-only inside"),
     ),
-    keys=("COPILOT_PROVIDER_API_KEY",),
-    tokens=("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"),
+    keys=("COPILOT_PROVIDER_API_KEY", "COPILOT_GITHUB_TOKEN"),
     passed=(
         ("COPILOT_MODEL", "the model", ""),
         ("COPILOT_PROVIDER_TYPE", "the kind of the provider", ""),
@@ -71,6 +74,37 @@ COPILOT = AgentKind(
             paths=(("POST", "/responses"), ("POST", "/chat/completions"), ("GET", "/models")),
             fields=("openai-beta", "openai-intent"),
             usage="responses",
+        ),
+        Upstream(
+            name="copilot",
+            keys=_TOKENS,
+            files=_FILES,
+            official="https://api.githubcopilot.com",
+            base_url="COPILOT_API_URL",
+            placeholder=_BEGINNING,
+            env=(("COPILOT_GITHUB_TOKEN", "{placeholder}"), ("COPILOT_API_URL", "{url}")),
+            paths=(
+                ("POST", "/responses"),
+                ("POST", "/chat/completions"),
+                ("POST", "/v1/messages"),
+                ("POST", "/models/session"),
+                ("GET", "/models"),
+                ("GET", "/models/*"),
+            ),
+            fields=("anthropic-*", "copilot-*", "editor-plugin-version", "editor-version", "openai-intent", "x-agent-*",
+                    "x-client-*", "x-github-api-version", "x-initiator", "x-interaction-*"),
+            usage="responses",
+        ),
+        Upstream(  # what the account may use
+            name="github",
+            keys=_TOKENS,
+            files=_FILES,
+            official="https://api.github.com",
+            placeholder=_BEGINNING,
+            env=(("COPILOT_DEBUG_GITHUB_API_URL", "{url}"),),
+            paths=(("GET", "/copilot_internal/user"), ("GET", "/copilot_internal/managed_settings")),
+            fields=("x-github-api-version",),
+            queries=("client_id", "client_version", "copilot_runtime_version"),
         ),
     ),
 )  # fmt: skip

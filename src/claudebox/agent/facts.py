@@ -142,7 +142,8 @@ def text_at(document: object, field: str) -> str:
 
 def read_field(path: str, field: str) -> str:
     """Return the text of a field of a small file: JSON, or lines of `NAME=value` as in `.env`; "" if there is none."""
-    content = read_small(path, limit=_LIMIT, follow=True) or b""
+    lines = (read_small(path, limit=_LIMIT, follow=True) or b"").split(b"\n")
+    content = b"\n".join(line for line in lines if line.lstrip()[:2] != b"//")
     if content.lstrip()[:1] == b"{":
         return text_at(syscalls.parse_json(content), field)
     for line in reversed(content.decode("utf-8", "replace").splitlines()):
@@ -154,8 +155,10 @@ def read_field(path: str, field: str) -> str:
 
 
 def value_at(document: object, field: str) -> object:
+    """Return the value of a field of JSON, named `FIELD.FIELD`, where `*` is the first one; None if there is none."""
     for name in field.split("."):
-        document = document.get(name) if isinstance(document, dict) else None
+        values = document if isinstance(document, dict) else {}
+        document = next(iter(values.values()), None) if name == "*" else values.get(name)
     return document
 
 

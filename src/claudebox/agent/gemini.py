@@ -47,7 +47,10 @@ GEMINI = AgentKind(
         ("GEMINI_SANDBOX", "false", "sandboxes do not nest"),
     ),
     keys=("GEMINI_API_KEY",),
-    passed=(("GEMINI_MODEL", "the model", ""),),
+    passed=(
+        ("GEMINI_MODEL", "the model", ""),
+        ("GOOGLE_CLOUD_PROJECT", "the project that pays for a login of an organisation", ""),
+    ),
     upstreams=(
         Upstream(
             name="gemini",
@@ -86,6 +89,9 @@ GEMINI = AgentKind(
                 ("POST", "/v1internal:streamGenerateContent"),
                 ("POST", "/v1internal:countTokens"),
                 ("POST", "/v1internal:loadCodeAssist"),
+                ("POST", "/v1internal:fetchAdminControls"),
+                ("POST", "/v1internal:listExperiments"),
+                ("POST", "/v1internal:retrieveUserQuota"),
             ),
             fields=("x-gemini-*", "x-goog-api-client"),
             queries=("alt=sse",),

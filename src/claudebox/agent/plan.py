@@ -247,11 +247,8 @@ def _describe_missing_key(policy: Policy, host: Host, named: set[str]) -> str:
     enter = {*named, *(secret.env for secret in host.secrets.held)}
     held = host.secrets.models or any(host.environ.get(name) for name in agent.key_variables)
     alone = bool(policy.words) and policy.words[0] in agent.unarmed
-    if policy.program != "client" or held or alone or enter & {*agent.key_variables, *agent.tokens}:
+    if policy.program != "client" or held or alone or not enter.isdisjoint(agent.key_variables):
         return ""
-    token = next((name for name in agent.tokens if host.environ.get(name)), "")
-    if token:
-        return f"{token} stays outside: hold it as one of `[[secrets]]`, in tiers `inet` and `allow` (docs/guide.md)"
     ways = [f"set {list_words(dict.fromkeys(agent.key_variables))}"] if agent.key_variables else []
     ways += ["log in"] if any(api.login for api in agent.upstreams) else []
     return f"no key: {' or '.join(ways)} on the host; it stays outside"

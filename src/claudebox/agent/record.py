@@ -80,7 +80,8 @@ class Upstream(Value):
     fields: tuple[str, ...] = ()  # of the head, that pass besides the usual ones; `x-*` is any rest
     queries: tuple[str, ...] = ()  # `NAME`, or `NAME=VALUE`
     usage: str = "chat"  # how usage is read and errors are spelled: `anthropic`, `responses`, `chat`, `gemini`
-    files: tuple[str, ...] = ()  # of the agent on the host, that may hold the key: `~/PATH:FIELD.FIELD`, `~/.env:NAME`
+    # Of the agent on the host, that may hold the key: `~/PATH:FIELD.FIELD`, where a FIELD may be `*`, or `~/.env:NAME`.
+    files: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()  # variables of the host, and fields of the head that they become
     key_query: str = ""  # the part of the query that some clients send the key in
     placeholder: str = ""  # how it must begin
@@ -129,7 +130,6 @@ class AgentKind(Value):
     env: tuple[tuple[str, str, str], ...] = ()  # variables inside: name, template, reason
     env_of_root: tuple[tuple[str, str, str], ...] = ()
     keys: tuple[str, ...] = ()  # variables that enter with the credential where no broker holds it
-    tokens: tuple[str, ...] = ()  # variables with a login that no base URL takes: `[[secrets]]` can hold it
     passed: tuple[tuple[str, str, str], ...] = ()  # that pass from the host, as in `tables/environment.py`
     protected: tuple[tuple[str, str], ...] = ()  # paths of a project that it executes or obeys, and why
     hidden: tuple[tuple[str, str], ...] = ()  # paths of the home with its logins and conversations, and why

@@ -286,13 +286,15 @@ class ApiRules(Rules):
         return cleaned.replace(headers=tuple(pair for pair in cleaned.headers if pair[0] != b"set-cookie"))
 
     def filter(self, response: Response) -> BodyFilter | None:
-        """Remove the credential from what is no answer of a model; count those, which pass unchanged."""
-        if response.status >= 300 or not self._protocol:
-            return Cleaner(lambda: self._upstream.recognizer)
+        """Remove the credential, and count what a model's answer cost."""
+        answers = response.status < 300 and bool(self._protocol)
+        cleaner = Cleaner(lambda: self._upstream.recognizer, quick=answers)
+        if not answers:
+            return cleaner
         kind = (header(response, b"content-type") or b"").partition(b";")[0].strip().lower()
         events = kind == b"text/event-stream"
         self._usage = protocols.reader(self._protocol, events=events, added=self._added)
-        return self._usage
+        return _InTurn(cleaner, self._usage)
 
     def render(self, refusal: LocalAnswer) -> tuple[bytes, bytes]:
         """Return it in the API's format of errors."""
@@ -304,6 +306,19 @@ class ApiRules(Rules):
             status = _STATUSES.get(refusal.status, "UNAVAILABLE" if refusal.status >= 500 else "INVALID_ARGUMENT")
             document = {"error": {"code": refusal.status, "message": refusal.text, "status": status}}
         return b"application/json", json.dumps(document).encode()
+
+
+class _InTurn:
+    """Passes a body through one filter and then another."""
+
+    def __init__(self, first: BodyFilter, second: BodyFilter) -> None:
+        self._first, self._second = first, second
+
+    def feed(self, piece: bytes) -> bytes:
+        return self._second.feed(self._first.feed(piece))
+
+    def end(self) -> bytes:
+        return self._second.feed(self._first.end()) + self._second.end()
 
 
 def _denied(status: int, text: str) -> LocalAnswer:

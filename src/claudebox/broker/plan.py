@@ -320,10 +320,12 @@ def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:
 def described(plan: Plan) -> Iterator[str]:
     """Yield what the user should know about the broker."""
     models = plan.broker.models if plan.broker is not None else ()
+    places: dict[str, list[str]] = {}
     for config in models:
         through = f", through the proxy of this machine, {config.proxy}" if config.proxy is not None else ""
-        what = _what(config, plan)
-        yield f"{what} stays outside; a broker adds it to requests to {config.endpoint}{through}"
+        places.setdefault(_what(config, plan), []).append(f"{config.endpoint}{through}")
+    for what, rows in places.items():
+        yield f"{what} stays outside; a broker adds it to requests to {' and '.join(rows)}"
     if models and models[0].budget is not None:
         yield f"the model may cost {models[0].budget} in this session"
 

@@ -56,7 +56,10 @@ _BY_PATH = {
     b"/messages": "anthropic", b"/responses": "responses", b"/responses/compact": "responses",
     b"/chat/completions": "chat", b":generateContent": "gemini", b":streamGenerateContent": "gemini",
 }  # fmt: skip
-_FREE = (b"/count_tokens", b"/input_tokens", b":countTokens", b":loadCodeAssist")
+_FREE = (
+    b"/count_tokens", b"/input_tokens", b"/models/session", b":countTokens", b":fetchAdminControls",
+    b":listExperiments", b":loadCodeAssist", b":retrieveUserQuota",
+)  # fmt: skip
 
 
 def of_path(path: bytes, otherwise: str) -> str:

@@ -65,7 +65,8 @@ def summarise(lines: Iterable[Line]) -> str:
     places: dict[str, int] = {}
     flags: dict[str, None] = {}
     for line in lines:
-        if is_denial(line):
+        # No user can open another path of a model's API.
+        if is_denial(line) and line.get("rule") != "permission_error":
             place = shorten(spell_place(line).removesuffix(":443"), 60)
             places[place] = places.get(place, 0) + int(line.get("count", 1))
             flags |= dict.fromkeys(filter(None, (find_flag(line),)))

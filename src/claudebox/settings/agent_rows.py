@@ -274,6 +274,6 @@ _CHECKS: dict[str, Callable[[str], str]] = {
     "files": _check_file, "header": _check_header, "headers": _check_header, "hidden": _check_home,
     "instructions": _check_text, "keys": _check_variable, "official": _check_address, "passed": _check_variable,
     "path": _check_file, "paths": _check_open, "protected": _check_project, "state": _check_home,
-    "tokens": _check_variable, "transcripts": _check_transcripts, "url": _check_address,
+    "transcripts": _check_transcripts, "url": _check_address,
     "usage": _check_usage,
 }  # fmt: skip
