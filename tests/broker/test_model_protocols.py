@@ -380,11 +380,22 @@ def test_the_most_that_a_request_can_cost_is_told_by_its_text():
     assert (found.model, found.output, found.maker) == ("gpt-5", 128_000, "openai")
     assert found.input > len(json.dumps(plain))
     assert ask("responses", {**plain, "max_output_tokens": 50}).output == 50
+    tools = {"type": "additional_tools", "tools": [{"type": "namespace", "name": "n", "tools": [function]}]}
+    assert ask("responses", {"model": "gpt-5", "input": [tools]}).output == 128_000
     assert ask("responses", {**plain, "service_tier": "priority"}).percent == 250
     assert ask("chat", {"model": "gpt-4.1", "messages": [], "max_completion_tokens": 9}).output == 9
     gemini = ask("gemini", {"contents": [], "generationConfig": {"maxOutputTokens": 7}})
     assert (gemini.model, gemini.output, gemini.maker) == ("gemini-2.5-pro", 7, "gemini")
     assert ask("gemini", {"model": "g", "request": {"contents": []}}, b"/v1internal:generateContent").output == 128_000
+
+
+@pytest.mark.parametrize(
+    ("model", "known"),
+    [("gpt-5", True), ("gpt-5-2025-08-07", True), ("gpt-5@1", True), ("gpt-5.9", False), ("gpt-5.9-pro", False),
+     ("gpt-50", False), ("o1x", False), ("claude-opus-4-20250514", True), ("gemini-2.5-pro-preview", True)],
+)  # fmt: skip
+def test_a_newer_model_has_not_the_price_of_an_older_one(model, known):
+    assert bool(TokenUsage(model, input=1000).price()) == known
 
 
 @pytest.mark.parametrize(
@@ -397,6 +408,8 @@ def test_the_most_that_a_request_can_cost_is_told_by_its_text():
         ("responses", {"model": "m", "input": [{"content": [{"type": "input_file", "file_id": "f"}]}]}),
         ("responses", {"model": "m", "input": [{"content": [{"type": "input_image", "image_url": "https://a"}]}]}),
         ("responses", {"model": "m", "input": [], "tools": [{"type": "web_search"}]}),
+        ("responses", {"model": "m", "input": [{"type": "additional_tools", "tools": [{"type": "web_search"}]}]}),
+        ("responses", {"model": "m", "input": [], "tools": [{"type": "namespace", "tools": [{"type": "mcp"}]}]}),
         ("chat", {"model": "m", "messages": [], "n": 5}),
         ("chat", {"model": "m", "messages": [], "web_search_options": {}}),
         ("chat", {"model": "m", "messages": [{"content": [{"type": "input_audio", "input_audio": {}}]}]}),

@@ -54,9 +54,14 @@ class TokenUsage(Value):
     def tokens(self) -> int:
         return self.input + self.output + self.cache_write + self.cache_read
 
+    def _is_called(self, name: str) -> bool:
+        """Return whether the name of the model begins like this: `gpt-5.9` is not `gpt-5`."""
+        after = self.model[len(name) : len(name) + 1]
+        return self.model.startswith(name) and not (after.isalnum() or after == ".")
+
     def price(self, *, unknown: bool = False) -> int:
         """Return the cost in millionths of a dollar; a model without a price costs nothing, if `unknown` the most."""
-        found = max((name for name in prices.PRICES if self.model.startswith(name)), key=len, default="")
+        found = max(filter(self._is_called, prices.PRICES), key=len, default="")
         if not found and not unknown:
             return self.tools
         given, said, read = prices.PRICES[found] if found else prices.DEAREST[self.maker]

@@ -80,7 +80,8 @@ def most_of(protocol: str, target: bytes, content: bytes) -> TokenUsage | None:
         nonlocal images, plain
         found = dict(pairs)
         kind = str(found.get("type"))  # no text where it is the schema of a parameter
-        if len(found) < len(pairs) or kind in _ELSEWHERE or not _ELSEWHERE.isdisjoint(found):
+        own = all(map(_is_clients_own, _list(found, "tools")))  # of the request, or of an item in its input
+        if len(found) < len(pairs) or kind in _ELSEWHERE or not _ELSEWHERE.isdisjoint(found) or not own:
             plain = False
         for name in ("image_url", "inlineData", "inline_data"):
             if name in found:
@@ -98,7 +99,7 @@ def most_of(protocol: str, target: bytes, content: bytes) -> TokenUsage | None:
     if protocol == "gemini":
         model = _model_in(target) or model
         document = _unwrapped(document, "request")
-    if not document.keys() <= _PLAIN[protocol] or not all(_is_clients_own(tool) for tool in _list(document, "tools")):
+    if not document.keys() <= _PLAIN[protocol]:
         return None
     if any(isinstance(part, dict) and part.keys() <= {"id", "type"} for part in _list(document, "input")):
         return None  # an item that is known by its name alone
@@ -125,7 +126,7 @@ def _is_clients_own(tool: object) -> bool:
     if not isinstance(tool, dict):
         return False
     if "type" in tool:
-        return tool["type"] in ("function", "custom", "local_shell")
+        return tool["type"] in ("function", "custom", "local_shell", "namespace")
     return tool.keys() <= {"functionDeclarations", "function_declarations"}
 
 
