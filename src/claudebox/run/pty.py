@@ -322,9 +322,10 @@ def _erase_hint(last: bytes, hint: bytes, columns: int) -> bytes:
     first, *parts = hint.split(b"\x1b[")
     text = first + b"".join(part.partition(b"m")[2] for part in parts)
     rows = text.split(b"\r\n")
-    if len(rows) != 3 or rows[2] or b" --resume " not in rows[1]:
+    if len(rows) < 3 or any(rows[2:]) or b" --resume " not in rows[1]:
         return b""
-    return b"\x1b[%dA\x1b[J" % (1 + -(-len(rows[1]) // columns))
+    wrapped = (len(rows[1]) - 1) // columns
+    return b"\x1b[%dA\x1b[J" % (len(rows) - 1 + wrapped)
 
 
 class Keys:
