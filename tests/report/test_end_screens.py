@@ -96,7 +96,7 @@ def test_a_session_with_python_ends_in_two_lines(user_box):
 
 
 def test_a_session_with_node_ends_in_three_lines(user_box):
-    # proves SHOW-01
+    # proves SHOW-01, NEW-D9
     need(shutil.which("npm", path="/usr/local/bin:/usr/bin:/bin"), "npm")
     assert end_of(user_box, NODE) == NODE["screen"]
 

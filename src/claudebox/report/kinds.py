@@ -139,7 +139,9 @@ def classify_output(kind: Kind, path: str, mode: int, how: str, is_program: Call
     if kind.name in ("privilege", "socket", "link") or _FROM_OUTPUT.find(name.lower()) is not None:
         return kind
     runs = mode & KIND == IS_LINK or (mode & KIND == IS_FILE and mode & 0o111)
-    if runs and parent.rpartition("/")[2].lower() in reported_paths.BINARIES and (how != "new" or is_program(name)):
+    *above, directory = parent.lower().split("/")
+    is_on_path = directory in reported_paths.BINARIES and (directory == ".bin" or "node_modules" not in above)
+    if runs and is_on_path and (how != "new" or is_program(name)):
         return Kind("unasked", parent, reported_paths.TAKEN, len(UNASKED))
     return Kind("output")
 

@@ -6,7 +6,7 @@ The session log has all of it. Decoys push nothing off: changes of one kind in o
 
 from __future__ import annotations
 
-from claudebox.base.console import clean, shorten
+from claudebox.base.console import clean, columns, wrap
 from claudebox.base.records import Value
 from claudebox.report.kinds import IGNORED, LOOK
 
@@ -23,8 +23,8 @@ WIDTH = 100  # where there is no terminal
 _HEAD = "claudebox: "
 _INDENT = " " * len(_HEAD)
 _PLACES = 3  # lines of one kind
-_TOPS = 4  # directories of build output that are named
 _PATH = 60  # columns for a path
+_LEAST = 24  # the same on a narrow terminal
 _SEE = {True: "see: claudebox changes · undo · log", False: "see: claudebox log changes"}
 
 
@@ -41,13 +41,14 @@ class Ending(Value):
     disarmed_more: int = 0  # further ones
 
 
-def lines(ending: Ending, width: int = WIDTH) -> Iterator[str]:
+def lines(ending: Ending) -> Iterator[str]:
     """Yield the lines, cleaned; none if nothing changed and everything was looked at."""
+    width = columns(WIDTH)
     texts, told = sum_up(ending, width)
     if ending.git or texts:
         yield from _wrap([*_spent(ending), *ending.git, *texts, _SEE[ending.undo]], width)
     if ending.resume:
-        yield f"{_INDENT if ending.git or texts else _HEAD}resume: {shorten(ending.resume, _PATH)}"
+        yield f"{_INDENT if ending.git or texts else _HEAD}resume: {clean(ending.resume)}"
     yield from look_at(told, ending.disarmed, ending.disarmed_more)
     yield from _unseen(ending.report)
 
@@ -60,11 +61,11 @@ def sum_up(ending: Ending, width: int = WIDTH) -> tuple[list[str], list[ChangedP
     own = sorted((row for row in rows if row.kind.name in ("own", "asked")), key=order_own)
     deleted = sorted((row for row in rows if row.kind.name == "deleted"), key=_order)
     known = {path for path, _, _ in ending.disarmed}
-    output = _count_output(row for row in rows if row.kind.group not in known)
+    output = _count_output((row for row in rows if row.kind.group not in known), width)
     named: set[str] = set()
     texts = [text for text in (_files(own, "file", named, width), _files(deleted, "deleted", named, width)) if text]
     if output:
-        texts.append(f"build output: {output}")
+        texts.append(output)
     told = [row for row in rows if row.kind.name in LOOK]
     told += [row for row in own if row.kind.name == "asked" and row.path not in named]
     return texts, told
@@ -103,16 +104,20 @@ def _files(rows: list[ChangedPath], what: str, named: set[str], width: int) -> s
     return text + (f" and {len(rows) - shown} more" if len(rows) > shown else "")
 
 
-def _count_output(rows: Iterable[ChangedPath]) -> str:
+def _count_output(rows: Iterable[ChangedPath], width: int) -> str:
+    """Return the number of files in each directory of output, for as many as fit in a line."""
     counts: dict[str, int] = {}
     for row in rows:
         if row.kind.name == "output":
             counts[row.kind.group] = counts.get(row.kind.group, 0) + 1
-    ordered = sorted(counts, key=lambda top: (-counts[top], top))
-    named = [_of(counts[top], "ignored ") if top == IGNORED else f"{fit(top, 40)}/ {_of(counts[top])}"
-             for top in ordered[:_TOPS]]  # fmt: skip
-    rest = sum(counts[top] for top in ordered[_TOPS:])
-    return ", ".join(named) + (f" and {_of(rest)} elsewhere" if rest else "")
+    text, rest = "build output: ", sum(counts.values())
+    for number, top in enumerate(sorted(counts, key=lambda top: (-counts[top], top))):
+        named = _of(counts[top], "ignored ") if top == IGNORED else f"{fit(top, 40)}/ {_of(counts[top])}"
+        if number and len(f"{text}, {named} and {rest} elsewhere") > width - len(_HEAD):
+            return f"{text} and {rest} elsewhere"
+        text += f", {named}" if number else named
+        rest -= counts[top]
+    return text if counts else ""
 
 
 def _of(count: int, which: str = "") -> str:
@@ -143,9 +148,11 @@ def look_at(rows: Iterable[ChangedPath], disarmed: tuple[Done, ...] = (), more: 
     if not table:
         return
     yield "look at these before you work here:"
-    paths, hows = (max(len(row[column]) for row in table) for column in range(2))
+    paths, hows, whys = (max(len(row[column]) for row in table) for column in range(3))
+    if width := columns(0):
+        paths = min(paths, max(_LEAST, width - len("      ") - hows - whys))
     for path, how, why in table:
-        yield f"  {path:<{paths}}  {how:<{hows}}  {why}".rstrip()
+        yield from (line.rstrip() for line in wrap(why, f"  {fit(path, paths):<{paths}}  {how:<{hows}}  "))
 
 
 def tabulate(rows: Iterable[ChangedPath], disarmed: tuple[Done, ...] = (), more: int = 0) -> list[Done]:

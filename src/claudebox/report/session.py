@@ -179,12 +179,9 @@ class SessionReport:
 
         report, resume, price = found or Report(), "", ""
         is_client, agent = self._policy.program == "client", self._policy.agent
-        if is_client and agent.resume and os.isatty(1) and os.isatty(2):
-            from claudebox.agent import report as agent_report
-
-            words = agent_report.find_conversation(agent, self._host.instance, self._started)
-            named = (agent.name,) if self._policy.agent_named else ()
-            resume = " ".join(("claudebox", *named, *words)) if words else ""
+        talked = is_client and agent.resume and agent.printing.isdisjoint(self._policy.words)
+        if talked and os.isatty(1) and os.isatty(2):
+            resume = self._find_resume()
         done, moved = self._done, self.moved
         if report.is_empty and not (resume or moved or (done is not None and done.findings)):
             return
@@ -197,7 +194,19 @@ class SessionReport:
         more = done.more if done is not None else 0
         has_undo = self._plan.policy.undo is not None and snapshot.is_available()
         ending = screen.Ending(report, seconds, price, moved, resume, has_undo, table, more)
-        console.write(screen.lines(ending, console.columns()))
+        console.write(screen.lines(ending))
+
+    def _find_resume(self) -> str:
+        """Return the command that continues the conversation, in the agent's worktree if it has one."""
+        import shlex
+
+        from claudebox.agent import report as agent_report
+        from claudebox.git.refs import HEADS
+
+        words = agent_report.find_conversation(self._policy.agent, self._host.instance, self._started)
+        named = (self._policy.agent.name,) if self._policy.agent_named else ()
+        branch = next((own.only.removeprefix(HEADS) for own in self._plan.git if own.only), "")
+        return shlex.join(("claudebox", *(("new", branch) if branch else ()), *named, *words)) if words else ""
 
     def _warn_of_disarmed(self) -> None:
         from claudebox.git import disarmed
