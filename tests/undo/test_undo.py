@@ -1288,3 +1288,23 @@ def destroy(root: Path, action: str, first: int, second: int) -> None:
         actions[action]()
     except (OSError, UnicodeDecodeError, subprocess.CalledProcessError):  # as a user, what has no rights any more
         return
+
+
+def test_build_output_is_counted_and_never_pushes_the_users_own_off_the_screen(user_project):
+    # proves SHOW-01, UNDO-01
+    user_project.write(".gitignore", "target\n")
+    for number in range(60):
+        user_project.write(f"node_modules/m/{number}.js", "old")
+        user_project.write(f"target/{number}", "old")
+    session(user_project, "for f in node_modules/m/* target/*; do echo new >$f; done; echo mine >key")
+
+    result = user_project.claudebox("changes", "--patch")
+
+    rows = result.stdout.splitlines()
+    assert [row for row in rows if "node_modules" in row or "target" in row] == [
+        "  target/ (60)", "  node_modules: excluded by its name (changes in it: 60)",
+    ]  # fmt: skip
+    assert "  key" in rows
+    asked = user_project.claudebox("undo", "-y").stderr
+    assert len(asked.splitlines()) < 20, asked
+    assert Path(user_project.project, "target/7").read_text() == "old"

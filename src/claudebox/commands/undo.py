@@ -14,11 +14,13 @@ from claudebox.base import console
 from claudebox.base import state as base_state
 from claudebox.base.console import clean, paint
 from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
+from claudebox.base.files import list_names
 from claudebox.git import facts as git_facts
 from claudebox.git.importer import find_tools
 from claudebox.host import programs
 from claudebox.host.machine import current_directory, current_home
 from claudebox.report import leftovers
+from claudebox.report.kinds import IGNORED, Outputs
 from claudebox.report.log import name_moment
 from claudebox.run.live_sessions import Presence
 from claudebox.settings.layers import merge
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 
 _MOST_LINES = 40
+_FEW = 3  # changes in a directory of build output that are named
 _TITLES = {"deleted": "deleted", "moved": "moved", "changed": "changed", "new": "created"}
 _KINDS = {"f": "file", "d": "directory", "l": "link"}
 _STYLES = {"deleted": "red", "moved": "yellow", "changed": "yellow", "new": "green"}
@@ -99,11 +102,13 @@ class _Undo:
         now = self._look(keep=keep)
         end = self._end if self._end is not None else now
         comparison, refs = self._compare(now), RefComparison(self._start, self._end, now)
-        changes = find_changes(self._start, end)
+        found = [row for row in find_changes(self._start, end) if not comparison.find_closed(row.path)]
+        changes, output = _split_output(found, self._start.root)
         lines = [
             f"session {_short(self._name)}:" if self._end is not None else
             f"since session {_short(self._name)} began (its end was not recorded, so later changes count, too):",
             *_change_lines(changes, most),
+            *_titled("build output", (f"{clean(top)}/ ({count})" for top, count in output.items())),
             *_titled("git", map(_describe_move, refs.session)),
         ]  # fmt: skip
         if len(lines) == 1:
@@ -270,6 +275,19 @@ def _titled(title: str, rows: Iterable[str], most: int = 0) -> Iterator[str]:
         yield from (f"  {row}" for row in (shown[:most] if most else shown))
         if most and len(shown) > most:
             yield f"  … and {len(shown) - most} more: `claudebox changes` shows them"
+
+
+def _split_output(rows: list[PathChange], root: str) -> tuple[list[PathChange], dict[str, int]]:
+    """Return what is listed, and directories of build output with the number of changes in them."""
+    whole = {row.path for row in rows if row.what != "changed"}  # a directory that was made stands for what is in it
+    outputs = Outputs(root, lambda path: list_names(f"{root}/{path}"), whole, {row.path for row in rows})
+    tops = [outputs.find(row.path)[0] for row in rows]
+    counts: dict[str, int] = {}
+    for top in tops:
+        if top not in ("", IGNORED) and top not in whole:
+            counts[top] = counts.get(top, 0) + 1
+    many = {top: count for top, count in counts.items() if count > _FEW}
+    return [row for row, top in zip(rows, tops, strict=True) if top not in many], many
 
 
 def _change_lines(changes: list[PathChange], most: int) -> Iterator[str]:

@@ -121,9 +121,9 @@ class Comparison:
         self.unkept: dict[str, int] = {}  # number of changes in directories that are not kept
         looks = (start, end, now) if end is not None else (start, now)
         closed = (path for look in looks for path, row in look.left_out.items() if row.kind in _UNKEPT)
-        self._find_closed = _find_within(closed)
+        self.find_closed = _find_within(closed)
         unreached = {*start.late, *(path for path, row in start.left_out.items() if row.kind == "late")}
-        self.unreached = sorted(path for path in unreached if not self._find_closed(path))
+        self.unreached = sorted(path for path in unreached if not self.find_closed(path))
         rows = self.before.values()
         self._inodes = {entry.inode for entry in rows}
         self._unkept_inodes = {entry.inode for entry in rows if entry.kind in "f?" and not entry.content}
@@ -136,7 +136,7 @@ class Comparison:
     def _compare(self) -> None:
         session = _differing(self.before, self.ended)
         since = {path for path in _differing(self.ended, self.now) if not self._is_half_done(path)}
-        self.since = sorted(path for path in since.difference(session) if not self._find_closed(path))
+        self.since = sorted(path for path in since.difference(session) if not self.find_closed(path))
         # A mere `git status` renews an index.
         busy = {where for path in since if (where := _repository(path)) and path != f"{where}/index"}
         is_moved = _find_within(target for _, target in self.moves)
@@ -144,7 +144,7 @@ class Comparison:
             was, now, repository = self.before.get(path), self.now.get(path), _repository(path)
             if was and now and not was.is_kept and now.is_moved(was) and is_moved(path):
                 continue  # it is moved back
-            if top := self._find_closed(path):
+            if top := self.find_closed(path):
                 self.unkept[top] = self.unkept.get(top, 0) + 1
             elif path in self._held or repository in self._held:
                 self.left[path] = MEANWHILE
