@@ -59,6 +59,27 @@ def test_the_next_launch_clears_away_what_a_killed_one_left(box, running):
     assert journal(box) == []
 
 
+@pytest.mark.parametrize("verb", ["sessions", "changes", "log"])
+def test_any_command_clears_away_what_a_killed_session_left(user_box, running, verb):
+    # proves C21, NEW-D10
+    repositories.make(user_box)
+    before = entries(user_box.project)
+    killed, other = running(user_box, "--set", "undo_keep=10"), running(user_box)
+    notes = f"{user_box.home}/.claudebox/unlooked"
+    wait_until(lambda: len(os.listdir(notes)) == 2, "the other session begins")
+    killed.kill()
+    assert "created: .claude" not in user_box.claudebox(verb).stdout
+    assert os.path.isdir(f"{user_box.project}/.mcp.json"), "the other session needs it"
+    other.kill()
+    os.unlink(f"{user_box.project}/up")
+    assert entries(user_box.project) > before
+
+    user_box.claudebox(verb)
+
+    assert entries(user_box.project) == before
+    assert journal(user_box) == []
+
+
 def test_what_a_user_put_into_a_stub_stays(box, running):
     # proves C21
     checkout = repositories.make(box)

@@ -19,7 +19,7 @@ from claudebox.many.tmux import Tmux
 from claudebox.many.worktrees import Copies
 from claudebox.report.log import human
 from claudebox.run.live_sessions import list_sessions
-from claudebox.run.stubs import SessionStubs
+from claudebox.run.stubs import clear_stubs
 from claudebox.tables.paths import STATE
 
 TYPE_CHECKING = False
@@ -117,7 +117,7 @@ def _remove_state(home: str, state: str, projects: dict[str, str], environ: dict
     """Remove the state, after what it records outside of it; return what could not be removed."""
     for name, root in projects.items():
         with contextlib.suppress(OSError, ClaudeboxError):
-            SessionStubs(Instance(root, state, name)).end()  # of sessions that were killed
+            clear_stubs(Instance(root, state, name))
     with contextlib.suppress(OSError, ClaudeboxError):
         tmux = Tmux(state, environ)
         tmux.end()

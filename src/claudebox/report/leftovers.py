@@ -36,6 +36,7 @@ from claudebox.git import disarmed
 from claudebox.git.facts import KEPT, KEPT_LIMIT, Nested
 from claudebox.host import protected as host_protected
 from claudebox.report.log import SUFFIX, SessionLog
+from claudebox.run.stubs import clear_stubs
 from claudebox.tables.paths import GIT
 from claudebox.undo import manifest, snapshot
 from claudebox.undo.snapshot import Beginning, Moment
@@ -389,6 +390,7 @@ def examine(
     try:
         body = lambda: _look(note, found, instance, record, "" if lost else path)  # noqa: E731
         done, lines = run_limited(body, EVERYTHING, _MEMORY, patience)
+        clear_stubs(note.instance)
         console.write(lines)
         if not note.is_known:
             console.warn(f"{note.title}, and its note cannot be read here: only the project was examined")

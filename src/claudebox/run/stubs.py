@@ -217,6 +217,12 @@ class SessionStubs:
                 replace_file(self._directory, name, text)
 
 
+def clear_stubs(instance: Instance) -> None:
+    """Remove what killed sessions of a project left, unless another is running."""
+    if os.path.lexists(f"{instance.directory}/{STUBS}"):
+        SessionStubs(instance).end()
+
+
 def _entry(stub: Stub, plan: Plan) -> StubEntry:
     """Return the journal entry of a stub, with the innermost writable mount that it lies in."""
     binds = (mount for mount in plan.mounts if mount.kind == "bind" and mount.pinned)

@@ -24,7 +24,7 @@ from claudebox.undo.manifest import LeftOut, Scan, Snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from claudebox.plan.records import Plan
     from claudebox.settings.records import UndoRequest
@@ -155,16 +155,20 @@ def find_skipped(start: Snapshot, directory: str) -> list[str]:
 
 
 def standing_stubs(instance_directory: str, root: str) -> list[str]:
-    """Return the stubs of sessions in a project that are still empty."""
+    """Return the stubs of sessions in a project that nobody has put to use."""
     content = read_small(f"{instance_directory}/{host_protected.STUBS}", limit=host_protected.STUBS_LIMIT) or b""
     rows = {row.path for row in host_protected.parse_stubs(content) if row.path.startswith(f"{root.rstrip('/')}/")}
-    return sorted(filter(_is_empty, rows))
+    return sorted(path for path in rows if _is_unused(path, rows))
 
 
-def _is_empty(path: str) -> bool:
+def _is_unused(path: str, stubs: Collection[str]) -> bool:
+    """Return whether a stub is empty, or has only stubs in it."""
     try:
         status = os.lstat(path)
-        return not (os.listdir(path) if stat.S_ISDIR(status.st_mode) else status.st_size)
+        if not stat.S_ISDIR(status.st_mode):
+            return not status.st_size
+        inner = (f"{path}/{name}" for name in os.listdir(path))
+        return all(place in stubs and _is_unused(place, stubs) for place in inner)
     except OSError:
         return False
 
