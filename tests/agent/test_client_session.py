@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support import repositories
 from tests.support.client import bash, conversation, equip, flags, variables
 
 _SERVER = r"""
@@ -67,6 +68,44 @@ def test_the_tui_comes_up_without_a_question_and_does_everything_a_person_wants(
     screen.key("C-c")
     screen.expect("resume: claudebox --resume")
     assert screen.status() == 0
+
+
+def test_the_conversation_of_an_agent_in_a_worktree_is_continued_as_the_end_says(
+    user_box, model, real_client, terminal
+):
+    # proves AGENT-01, NEW-D13
+    equip(user_box, real_client)
+    repositories.make(user_box)
+    served = model(conversation("remember", {"say": "I remember everything"}))
+    env = variables(served)
+    screen = terminal(user_box, env, columns=160)
+    screen.shell(user_box.program, "new", "-y", *flags(env), "fix/one")
+    screen.expect("bypass permissions on")
+    screen.type("do you remember me")
+    screen.expect("I remember everything")
+    screen.type("/exit")
+    farewell = screen.expect("the work is on your branch")
+    assert "Resume this session with" not in farewell
+    assert screen.status() == 0
+
+    command = farewell.partition("resume: claudebox ")[2].partition("\n")[0]
+    assert command.startswith("new fix/one --resume "), farewell
+    screen.key("C-l")
+    screen.type(f"{user_box.program} {command}")
+    screen.expect("Proceed?")
+    screen.key("Enter")
+    screen.expect("I remember everything")
+
+
+def test_who_asked_for_one_answer_is_not_told_how_to_continue(user_box, model, real_client, terminal):
+    # proves SHOW-01, NEW-D12
+    equip(user_box, real_client)
+    served = model()
+    env = variables(served)
+    screen = terminal(user_box, env)
+    screen.shell(user_box.program, "-y", *flags(env), "-p", "hello")
+    assert screen.status() == 0
+    assert "resume" not in screen.screen()
 
 
 def test_an_api_key_asks_no_question(user_box, model, real_client, terminal):

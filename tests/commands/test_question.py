@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.commands.conftest import tree
 from tests.conftest import configure, need
+from tests.support import repositories
 from tests.support.terminals import Terminal
 
 QUESTION = r"Proceed\? \[Y/n\] "
@@ -318,7 +319,7 @@ def confirm(box, when):
 
 
 def test_with_confirm_new_a_launch_that_was_approved_starts_with_one_line_and_no_question(user_box):
-    # proves UX-02, UX-07
+    # proves UX-02, UX-07, NEW-D11
     confirm(user_box, "new")
     with Terminal(user_box) as terminal:
         ask(terminal, "true")
@@ -343,6 +344,22 @@ def test_with_confirm_new_a_launch_that_was_approved_starts_with_one_line_and_no
             terminal.type(f"{user_box.program} {flags} --exec -- echo in''side")
             terminal.expect("inside")
             assert terminal.prompt() == 0
+
+
+def test_with_confirm_new_an_agent_in_a_worktree_of_an_approved_project_starts_without_a_question(user_box):
+    # proves UX-02, AGENT-01, NEW-D11
+    repositories.make(user_box)
+    confirm(user_box, "new")
+    assert user_box.run("true", flags=("--set", "pids=100")).returncode == 0
+    start = ("--set", "pids=100", "--exec", "--", "true")
+
+    began = user_box.claudebox("new", "one", *start, start_new_session=True)
+
+    assert began.returncode == 0, began.stderr
+    shown = [line for line in began.stderr.splitlines() if " · network " in line or "limits" in line]
+    assert len(shown) == 1, "neither the audit nor a note is given again"
+    wider = user_box.claudebox("new", "two", "--mount-ro", "/opt:/data", *start, start_new_session=True)
+    assert (wider.returncode, "no terminal to ask on" in wider.stderr) == (125, True), wider.stderr
 
 
 WIDER = {

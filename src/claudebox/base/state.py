@@ -158,6 +158,14 @@ def keep_told(instance: Instance, notes: Iterable[str]) -> None:
         _replace(instance, _TOLD, "".join(f"{line}\n" for line in sorted(before.union(notes))))
 
 
+def hand_down(instance: Instance, other: Instance) -> None:
+    """Let what was approved and told in a project count in a worktree that is made of it."""
+    create(other)
+    for name in (_APPROVED, _TOLD):
+        content = read_small(f"{instance.directory}/{name}", limit=_APPROVED_LIMIT) or b""
+        _replace(other, name, content.decode("utf-8", "replace"))
+
+
 def _replace(instance: Instance, name: str, text: str) -> None:
     try:
         write_file(f"{instance.directory}/{name}", text.encode("utf-8", "replace"))

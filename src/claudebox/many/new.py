@@ -9,7 +9,7 @@ from dataclasses import replace
 from claudebox import session
 from claudebox.base import console, trees
 from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
-from claudebox.base.state import open_state
+from claudebox.base.state import hand_down, locate, open_state
 from claudebox.git import facts as git_facts
 from claudebox.git.importer import find_tools
 from claudebox.git.sandbox import GitError
@@ -69,8 +69,8 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     elif not flags.on("detach"):
         word = shlex.quote(name)
         console.note(
-            f"the work is on your branch `{name}`; `claudebox finish {word}` shows it and removes the worktree, "
-            f"`claudebox drop {word}` deletes both"
+            f"the work is on your branch `{name}`: `claudebox finish {word}` removes the worktree, "
+            f"`claudebox drop {word}` both"
         )
     return status
 
@@ -149,6 +149,7 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
         copies.save(replace(copy, base="-"))  # from here on no other agent sees the branch
         copy = replace(copy, base=worktrees.make_worktree(own, tools, copy, start), onto=onto)
         copies.save(copy)
+        hand_down(planned.host.instance, locate(copies.home, copy.path))
         for note in worktrees.fill_submodules(copy, own, worktrees.list_submodules(planned.plan.git), tools):
             console.note(note)
         brought = tuple(path for path in asked or _BROUGHT if _bring(copy, path, asked=bool(asked)))
@@ -172,11 +173,14 @@ def _commit_changes(planned: Planned, own: PrivateGit, tools: Tools, copy: Copy)
         with worktrees.Uncommitted(own, tools, copy, secret) as found:
             asking = not planned.settings.on("yes") and planned.settings.one("confirm").value != "never"
             shown = console.list_some([console.shorten(path, 80) for path in found.paths], _NAMED)
-            question = f"Bring your uncommitted changes along ({shown})? [Y/n] "
+            question = (
+                f"Bring your uncommitted changes along ({shown})? `claudebox finish` takes them off again. [Y/n] "
+            )
             commit, onto = "", ""
             if found.paths and not (asking and not console.confirm(question, default=True)):
                 commit, onto = found.commit()
-                console.note(f"your uncommitted changes come along ({shown}); `claudebox finish` takes them off again")
+                if not asking:
+                    console.note(f"your uncommitted changes come along ({shown}); `claudebox finish` takes them off")
             left = found.left if commit or not found.paths else [*found.left, *found.paths]
             if left:
                 shown = console.list_some([console.shorten(path, 80) for path in left], _NAMED)
