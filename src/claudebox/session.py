@@ -97,9 +97,10 @@ def _ask(planned: Planned, files: SettingsReader | None) -> bool:
     if directories:
         from claudebox.host import programs
 
-        notes += programs.describe_absent(directories, audit.path_inside(plan), planned.host.home)
-    elif plan.absent and plan.policy.program == "exec" and (said := dict(plan.absent).get(plan.policy.words[0])):
-        notes.append(said)  # again: it is what the user is about to miss
+        inside, chosen = audit.path_inside(plan), plan.policy.hides_path
+        notes += programs.describe_absent(directories, inside, planned.host.home, chosen=chosen)
+    if plan.policy.program == "exec" and (said := dict(plan.absent).get(plan.policy.words[0])) and said not in notes:
+        notes.append(said)  # each time: it is what the user is about to miss
     configured = settings.all("profile") or (files is not None and files.present())
     chosen = bool(configured) or plan.policy.network_origin != "default"
     quiet = settings.on("quiet")

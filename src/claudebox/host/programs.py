@@ -85,23 +85,33 @@ def find_outside(
             yield path, tuple(name for name in names if executable(f"{path}/{name}")) or (os.path.basename(path),)
 
 
-def describe_absent(kept_out: Iterable[KeptOut], inside: Iterable[str], home: str) -> Iterator[str]:
-    """Yield a sentence for each directory of programs, and each script, that is not inside."""
-    inside = tuple(inside)
-    present: set[str] | None = None
+def describe_absent(
+    kept_out: Iterable[KeptOut], inside: Iterable[str], home: str, *, chosen: bool = False
+) -> Iterator[str]:
+    """Yield a sentence for each directory of programs and each script that is not inside; one for all if `chosen`."""
+    present = {name for directory in inside for name in _entries(directory)}
+    absent: list[str] = []
     for row in kept_out:
         if os.path.isfile(row.path):
             yield f"{spell(row.path, home)} is not inside: {describe(row, home)}"
             continue
-        if present is None:
-            present = {name for directory in inside for name in _entries(directory)}
         names = [name for name in _entries(row.path) if name not in present and name not in ("claude", "claudebox")]
         names = [name for name in names if os.access(os.path.join(row.path, name), os.X_OK)]
-        if names:
-            names.sort(key=lambda name: (_WANTED.index(name) if name in _WANTED else len(_WANTED), name))
-            verb = "is" if len(names) == 1 else "are"
-            shown = spell(row.path, home)
-            yield f"{list_some(names, _NAMED)} of {shown} {verb} not inside: {describe(row, home)}"
+        if chosen:
+            absent += names
+        elif names:
+            yield f"{_list(names)} of {spell(row.path, home)} {_are(names)} not inside: {describe(row, home)}"
+    if absent:
+        yield f"{_list(absent)} of your PATH {_are(absent)} not inside: `--set toolchains=auto`"
+
+
+def _list(names: Iterable[str]) -> str:
+    wanted = sorted({*names}, key=lambda name: (_WANTED.index(name) if name in _WANTED else len(_WANTED), name))
+    return list_some(wanted, _NAMED)
+
+
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def describe(row: KeptOut, home: str) -> str:
