@@ -22,7 +22,7 @@ FLAGS = ("--network", "allow", "--allow-domain", "anthropic")
 
 
 def test_a_session_ends_with_one_line_about_what_was_denied(user_box):
-    # proves NET-05
+    # proves NET-05, NEW-D20
     names = ("pypi.org", "files.pythonhosted.org", "nobody.example", "pypi.org")
     result = user_box.run(PYTHON, "-c", ASK, "0", *names, flags=FLAGS)
     quiet = user_box.run("true", flags=FLAGS)
@@ -53,7 +53,7 @@ def test_a_running_session_shows_what_was_denied_and_takes_the_words(user_box):
             wait_until(lambda: shown in user_box.claudebox("denied").stdout, "it is named")
             (row,) = map(json.loads, user_box.claudebox("denied", "--json").stdout.splitlines())
             assert (row["host"], row["verdict"]) == ("pypi.org", "denied")
-            assert "pypi.org" in user_box.claudebox("allow", "-y", "pypi").stderr
+            assert "pypi.org" in user_box.claudebox("allow", "pypi").stderr
         finally:
             process.terminate()
             process.wait(20)

@@ -260,19 +260,38 @@ def test_the_table_shows_this_project_and_all_shows_every_one(filled, capfd, mon
     table = shown(filled, capfd, monkeypatch)
     everything = shown(filled, capfd, monkeypatch, "all")
 
-    assert "this.example:443" in table
+    assert "this.example " in table
     assert "with GH_TOKEN" in table
     assert "4.9 KiB down" in table
     assert "status 3" in table
     assert "that.example" not in table
-    assert "that.example:443" in everything
+    assert "that.example " in everything
+
+
+def test_what_was_reached_a_hundred_times_has_one_line(state, capfd, monkeypatch):
+    # proves SHOW-01
+    made = report_log.SessionLog(state, "this")
+    made.write("start", {"program": "client", "project": "/this", "network": "allow"})
+    decisions = Log(made.descriptor)
+    for _ in range(50):
+        decide(decisions, host="api.example", port=443, up=1024, down=2)
+        decide(decisions, host="evil.example", port=8443, verdict="denied", rule="not-listed")
+    made.write("end", {"status": 0})
+
+    rows = [row.split(maxsplit=3) for row in shown(state, capfd, monkeypatch).splitlines()]
+
+    assert [row[1] for row in rows[1:4]] == ["allowed", "denied", "end,"]
+    assert rows[1][2:] == ["api.example", "proxy: a.example, 50 times, 50.0 KiB up, 100 B down"]
+    assert rows[2][2] == "evil.example:8443"
+    assert rows[2][3].endswith(" times"), "the broker counts repeated denials itself"
+    assert len(shown(state, capfd, monkeypatch, "--json").splitlines()) > 50
 
 
 def test_the_log_can_be_filtered_and_is_json_for_machines(filled, capfd, monkeypatch):
     denied = shown(filled, capfd, monkeypatch, "denied", "all")
     one = [json.loads(line) for line in shown(filled, capfd, monkeypatch, "--json", "THIS.ex").splitlines()]
 
-    assert denied.count("evil.example:443") == 2
+    assert denied.count("evil.example ") == 2
     assert "this.example" not in denied
     assert [line["host"] for line in one] == ["this.example"]
 

@@ -1,4 +1,4 @@
-"""`claudebox allow DOMAIN...`: permit domains in the session of tier `allow` that runs in this project."""
+"""`claudebox allow DOMAIN...`: permit domains in the sessions of tier `allow` that run in this project."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import socket
 
 from claudebox import session
 from claudebox.base import console
-from claudebox.base.errors import DECLINED, ClaudeboxError
+from claudebox.base.errors import ClaudeboxError
 from claudebox.broker import wire
 from claudebox.broker.sidecar import control_directory
 from claudebox.host.machine import current_directory, current_home
+from claudebox.many.worktrees import Copies
 from claudebox.run.live_sessions import list_sessions
 from claudebox.settings import domains as settings_domains
 from claudebox.settings.layers import read_groups
@@ -24,30 +25,29 @@ _PATIENCE = 5.0
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
-    """Ask, and tell the broker of every such session."""
+    """Tell the broker of every such session."""
     settings, _ = session.read_settings(flags, environ)
     requests = [(word, f"claudebox {flags.verb}") for word in flags.words]
     names = tuple(dict.fromkeys(str(domain) for domain, _ in settings_domains.expand(requests, read_groups(settings))))
-    workdir = current_directory()
-    found = find_brokers(f"{current_home(environ)}/.claudebox")
+    found = find_brokers(current_home(environ))
     if not found:
         raise ClaudeboxError(
-            f"no session of tier `allow` runs in `{workdir}`",
+            f"no session of tier `allow` runs in `{current_directory()}`",
             hint=f"start one: `claudebox --network allow {' '.join(f'--allow-domain {text}' for text, _ in requests)}`",
         )
-    question = f"Let {', '.join(names)} into the session that runs in {console.clean(workdir)}? [y/N] "
-    if not flags.on("yes") and not console.confirm(question, default=False):
-        return DECLINED
     for process in found:
         _tell(process, names)
-    console.note(f"reachable from now on: {', '.join(names)}")
+    where = ", ".join(sorted({os.path.basename(place) for place in found.values()}))
+    console.note(f"{', '.join(names)} can be reached in {where} until the session ends")
     return 0
 
 
-def find_brokers(state: str) -> list[int]:
-    """Return the launchers of sessions of tier `allow` that run in this project."""
-    here = (process for process, project, _ in list_sessions(state) if project == current_directory())
-    return [process for process in here if os.path.isdir(control_directory(process))]
+def find_brokers(home: str) -> dict[int, str]:
+    """Return launcher and directory of the sessions of tier `allow` in this project and in worktrees made of it."""
+    workdir = current_directory()
+    places = {workdir, *(copy.path for copy in Copies(home).all() if copy.source == workdir)}
+    here = ((process, place) for process, place, _ in list_sessions(f"{home}/.claudebox") if place in places)
+    return {process: place for process, place in here if os.path.isdir(control_directory(process))}
 
 
 def _tell(process: int, names: tuple[str, ...]) -> None:

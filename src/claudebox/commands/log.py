@@ -31,6 +31,7 @@ Line = dict[str, Any]
 VERDICTS = ("opened", "allowed", "denied", "failed")
 _STYLES = {"opened": "green", "allowed": "green", "denied": "red", "failed": "yellow"}
 _FLAGS = 8  # that are shown
+_SAME = ("verdict", "host", "port", "service", "rule", "secrets")  # of decisions that share a line
 
 
 class Filter(Value):
@@ -59,14 +60,14 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
     wanted = _wanted(("denied",) if settings.verb == "denied" else settings.words, home, environ)
     found, denials = False, []
     try:
-        for line in _read(directory, wanted):
+        for line in _read(directory, wanted, joined=not as_json):
             found = True
             if denied.is_denial(line):
                 denials.append(line)
             if as_json or settings.verb != "denied":
                 _show(line, as_json=as_json)
         if denials and not as_json:
-            _show_denials(denials, f"{home}/.claudebox", listing=settings.verb == "denied")
+            _show_denials(denials, home, listing=settings.verb == "denied")
     except BrokenPipeError:
         return 0
     for text in leftovers.describe_killed(f"{home}/.claudebox"):
@@ -77,14 +78,31 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
     return 0
 
 
-def _read(directory: str, wanted: Filter) -> Iterator[Line]:
+def _read(directory: str, wanted: Filter, *, joined: bool) -> Iterator[Line]:
     """Yield the lines of the last session of a project, or of all sessions."""
     names = records(directory, wanted.project)
     for name in names[-1:] if wanted.project else names:
-        yield from filter(wanted.takes, LogReader(directory, name).lines())
+        lines = filter(wanted.takes, LogReader(directory, name).lines())
+        yield from _join(lines) if joined else lines
 
 
-def _show_denials(denials: list[Line], state: str, *, listing: bool) -> None:
+def _join(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield the lines with one for all decisions of a kind about a place, at the time of the first."""
+    places: dict[str, Line] = {}
+    for line in lines:
+        if line.get("kind") != "decision":
+            yield from places.values()
+            places.clear()
+            yield line
+            continue
+        known = places.setdefault(json.dumps([line.get(name) for name in _SAME]), line)
+        if known is not line:
+            known["count"] = _count(known) + _count(line)
+            known.update({name: _number(known.get(name)) + _number(line.get(name)) for name in ("up", "down")})
+    yield from places.values()
+
+
+def _show_denials(denials: list[Line], home: str, *, listing: bool) -> None:
     """Say what would permit what was denied; `listing`: name each place once before."""
     counts: dict[tuple[str, str], int] = {}
     for line in denials if listing else ():
@@ -94,7 +112,7 @@ def _show_denials(denials: list[Line], state: str, *, listing: bool) -> None:
         _out(text)
     domains = dict.fromkeys(filter(None, map(denied.find_domain, denials)))
     flags = dict.fromkeys(filter(None, map(denied.find_flag, denials)))
-    if domains and find_brokers(state):
+    if domains and find_brokers(home):
         _out(f"to permit it in the session that runs here: `claudebox allow {_some(domains)}`")
     if flags:
         _out(f"to permit it at the next start: `{_some(flags)}`")
@@ -134,11 +152,11 @@ def _out(text: str) -> None:
 def _show(line: Line, *, as_json: bool) -> None:
     if as_json:
         return _out(json.dumps(line, ensure_ascii=True))
-    moment = _moment(line.get("time"))
+    day, moment = _moment(line.get("time"))
     match line.get("kind"):
         case "start":
             what = f"{line.get('program', '')} in {line.get('project', '')}, network {line.get('network', '')}"
-            _out(f"{moment}  {console.paint('session', 'bold', descriptor=1)}  {console.shorten(what, 200)}")
+            _out(f"{day} {moment}  {console.paint('session', 'bold', descriptor=1)}  {console.shorten(what, 200)}")
         case "end":
             _out(f"{moment}  end, status {_number(line.get('status'))}")
         case "changes":
@@ -172,17 +190,16 @@ def _out_changes(line: Line) -> None:
 def _row(line: Line) -> str:
     verdict = console.shorten(str(line.get("verdict", "")), 7)
     up, down = _number(line.get("up")), _number(line.get("down"))
-    amounts = f"{human(up):>9} up {human(down):>9} down  " if up or down else ""
+    parts = [_why(line), *([f"{_count(line)} times"] if _count(line) > 1 else [])]
+    parts += [f"{human(up)} up, {human(down)} down"] if up or down else []
     names = line.get("secrets")
-    secrets = f", with {', '.join(map(str, names))}" if isinstance(names, list) and names else ""
-    times = f", {_count(line)} times" if _count(line) > 1 else ""
-    rule = console.shorten(f"{_why(line)}{secrets}{times}", 120)
+    parts += [f"with {', '.join(map(str, names))}"] if isinstance(names, list) and names else []
     painted = console.paint(f"{verdict:<7}", _STYLES.get(verdict, "dim"), descriptor=1)
-    return f"{painted}  {_place(line):<40} {amounts}{rule}"
+    return f"{painted}  {_place(line):<30} {console.shorten(', '.join(parts), 160)}"
 
 
 def _place(line: Line) -> str:
-    return console.shorten(denied.spell_place(line), 50)
+    return console.shorten(denied.spell_place(line).removesuffix(":443"), 50)
 
 
 def _why(line: Line) -> str:
@@ -193,10 +210,12 @@ def _count(line: Line) -> int:
     return max(_number(line.get("count")), 1)
 
 
-def _moment(value: object) -> str:
+def _moment(value: object) -> tuple[str, str]:
+    """Return day and time of day."""
     if not isinstance(value, int | float) or not 0 <= value < 1 << 33:
-        return "?"
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
+        return "?", "?"
+    then = time.localtime(value)
+    return time.strftime("%Y-%m-%d", then), time.strftime("%H:%M:%S", then)
 
 
 def _number(value: object) -> int:

@@ -74,6 +74,9 @@ def _find_session(state: str, name: str) -> tuple[int, str]:
         return agent.pid, agent.name
     here = [(since, process) for process, project, since in list_sessions(state) if project == workdir]
     if not here:
+        agents = [agent for agent in records.all() if agent.alive and agent.project == workdir]
+        if len(agents) == 1:
+            return agents[0].pid, agents[0].name
         hint = "name another one: `claudebox publish AGENT PORT`; `claudebox sessions` lists them"
         raise ClaudeboxError(f"no session runs in `{workdir}`", hint=hint)
     process = max(here)[1]

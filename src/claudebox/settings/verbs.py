@@ -123,13 +123,15 @@ VERBS: tuple[Verb, ...] = (
     Verb("show", "FILE...", "A running session", "show files to all sessions", "commands.show", (),
          "Copies them to ~/.claudebox/drop, which every session can read; Ctrl+V in the agent pastes the newest "
          "picture."),
-    Verb("allow", "DOMAIN...", "A running session", "permit domains right now", "commands.allow", (_YES,),
-         "For the session of tier `allow` that runs in this directory, until it ends.", strict=True),
+    Verb("allow", "DOMAIN...", "A running session", "permit domains right now", "commands.allow", (),
+         "For sessions of tier `allow` in this directory, and agents that were started here, until they end.",
+         strict=True),
     Verb(
         "publish", "[AGENT] [[HOST:]PORT]...", "A running session", "open ports at localhost", "commands.publish",
         (Setting("off", ("--off",), "switch", "Showing", "close these ports, or all that this verb opened"), _JSON),
-        "Opens ports of the session that runs here, or of AGENT, until it ends; without PORT, lists them. If a port is "
-        "taken on this machine, the next free one is used, unless HOST names one.",
+        "Opens ports of the session that runs here, or of AGENT, until it ends; without PORT, lists them. AGENT can be "
+        "left out if only one was started here. If a port is taken on this machine, the next free one is used, unless "
+        "HOST names one.",
     ),
 
     Verb(
