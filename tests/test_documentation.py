@@ -241,7 +241,7 @@ def test_every_known_id_has_the_form_that_marks_use():
 
     assert all(re.fullmatch(r"[A-Z]+-(\d\d|T)", name) for name in ids["requirements"])
     assert all(re.fullmatch(r"[A-Z]\d\d", name) for name in {**ids["threats"], **ids["accepted"]})
-    assert all(re.fullmatch(r"OLD-[AB]\d+|NEW-[EGNR]\d+", name) for name in ids["holes"])
+    assert all(re.fullmatch(r"OLD-[AB]\d+|NEW-[DEGNR]\d+", name) for name in ids["holes"])
     assert all(0 < len(text) < 130 and "|" not in text for section in ids.values() for text in section.values())
 
 

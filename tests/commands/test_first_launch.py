@@ -66,7 +66,7 @@ def test_a_text_that_leads_to_something_hidden_is_refused(styled, target):
 
 
 def test_the_first_launch_fits_on_one_small_screen(user_box, real_client, open_tunnel):
-    # proves UX-07
+    # proves UX-07, NEW-D14, NEW-D18
     equip(user_box, real_client)
     user_box.write(f"{user_box.home}/.claude/CLAUDE.md", "be brief\n")
     user_box.write(f"{user_box.home}/.claude/skills/deploy/SKILL.md", "deploy\n")
@@ -83,7 +83,7 @@ def test_the_first_launch_fits_on_one_small_screen(user_box, real_client, open_t
 
 
 def test_check_says_that_nobody_is_logged_in(user_box, real_client):
-    # proves UX-05
+    # proves UX-05, NEW-D18
     equip(user_box, real_client)
     without = user_box.claudebox("--check", "--network", "full")
     with_key = user_box.claudebox("--check", "--network", "full", env={"ANTHROPIC_API_KEY": "sk-ant-api03-x"})

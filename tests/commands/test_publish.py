@@ -56,7 +56,7 @@ def serving(box, *flags: str, port: int = 3000, page: str = "from inside"):
 
 
 def test_a_port_of_a_running_session_is_opened_listed_and_taken_back(user_box):
-    # proves NET-11
+    # proves NET-11, NEW-D17
     wanted, inside = free_port(), free_port()
     with serving(user_box, "--network", "none", port=inside):
         assert fetch(inside) != "from inside"

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.sandbox
 
 
 def test_a_remote_on_this_machine_names_the_mount_that_permits_it(user_box):
-    # proves GIT-04, UX-01
+    # proves GIT-04, UX-01, NEW-D15
     checkout = repositories.make(user_box)
     bare = f"{user_box.base}/it's bare"
     checkout.sh('git init -q --bare "$1"; git remote add origin "../it\'s bare"; git remote add far https://example.org/x'
@@ -32,7 +32,7 @@ def test_a_remote_on_this_machine_names_the_mount_that_permits_it(user_box):
 
 
 def test_remotes_and_hooks_that_stay_inside_are_named_once(user_box):
-    # proves GIT-03, UX-01
+    # proves GIT-03, UX-01, NEW-D15
     repositories.make(user_box)
     addresses = {"up": "https://example.org/x.git", "run": "ext::sh", "token": "https://a:b@example.org/x", "a;b": "/x"}
     adding = "".join(f"git config 'remote.{name}.url' '{address}'; " for name, address in addresses.items())

@@ -290,7 +290,7 @@ SETUPS = {
 
 @pytest.mark.parametrize("name", SETUPS)
 def test_every_tool_is_the_one_of_the_host(user_box, name):
-    # proves TOOL-04, SAND-10
+    # proves TOOL-04, SAND-10, NEW-D4, NEW-D5
     home = Home(user_box)
     SETUPS[name](home)
     os.environ.pop("PYENV_VERSION", None)

@@ -20,7 +20,7 @@ def work(box, name: str, script: str) -> str:
 
 
 def test_uncommitted_changes_come_along_and_are_not_on_the_branch_that_is_merged(user_box):
-    # proves GIT-03
+    # proves GIT-03, NEW-D16
     box, checkout = user_box, repositories.make(user_box)
     checkout.sh(
         "seq 9 >mine; seq 9 >both; echo x >gone; echo a >x.z; printf '.env\\n' >.gitignore; echo '*.z filter=z' "

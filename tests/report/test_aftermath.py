@@ -163,7 +163,7 @@ def test_names_as_long_as_they_can_be_leave_the_log_readable(user_box):
 
 
 def test_the_receipt_comes_when_it_is_asked_for_and_one_line_when_something_was_denied(user_box):
-    # proves SHOW-01
+    # proves SHOW-01, NEW-D12
     user_box.environ |= OUTSIDE
     quiet = on_a_terminal(user_box, "-y", "--shell", "-c", "true")
     asked = on_a_terminal(user_box, "-y", "--set", "receipt=always", "--shell", "-c", "echo out")

@@ -73,7 +73,7 @@ def test_lint_staged_works(project):
 
 
 def test_husky_works_and_hooks_that_an_agent_writes_never_reach_the_host(project):
-    # proves TOOL-04, SEC-04, D01, D23
+    # proves TOOL-04, SEC-04, D01, D23, NEW-D1
     box = project.box
     depend(project, "husky", scripts={"prepare": "husky"})
     box.write(".husky/pre-commit", f"{HOOK}\n")
@@ -137,7 +137,7 @@ def test_husky_8_keeps_committed_hooks_beside_what_it_writes(project):
 
 
 def test_pre_commit_and_lefthook_install_hooks_that_stay_inside(project):
-    # proves TOOL-04, SEC-04, D01
+    # proves TOOL-04, SEC-04, D01, NEW-D7
     box = project.box
     depend(project, "lefthook")
     box.environ["PATH"] = f"{INSTALLED}/pre-commit/bin:/usr/bin:/bin"

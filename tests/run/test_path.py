@@ -80,7 +80,7 @@ def test_what_would_expose_something_is_refused(user_box):
 
 
 def test_a_program_that_is_only_outside_is_named_with_what_brings_it_in(user_box):
-    # proves TOOL-04, UX-01
+    # proves TOOL-04, UX-01, NEW-D5, NEW-D6
     box = user_box
     tool(box, f"{box.home}/venvs/x/bin/formatter", "formatted")
     box.write(f"{box.home}/venvs/x/pyvenv.cfg", "home = /usr/bin\n")

@@ -36,7 +36,7 @@ def test_a_session_starts_beside_any_other(box, running, where):
 
 @pytest.mark.parametrize("words", [("--check",), ("--verify", "--network", "none"), ("-y", "--shell", "-c", "true")])
 def test_every_way_to_start_works_beside_a_session(user_box, running, words):
-    # proves MOUNT-01
+    # proves MOUNT-01, NEW-D3
     repositories.make(user_box)
     user_box.write(f"{user_box.home}/.local/bin/claude", Path("/usr/bin/true").read_bytes(), mode=0o755)
     before = entries(user_box.project)
