@@ -20,6 +20,7 @@ from claudebox.tables import paths as tables_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Self
 
 
@@ -233,6 +234,15 @@ def _scratch_file(directory: str) -> int:
         return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError:  # not every file system can do that
         return syscalls.memory_file(b"")
+
+
+def render_settings(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the variables by which git takes these settings before any of its files."""
+    named: dict[str, str] = {}
+    for number, (key, value) in enumerate(rows):
+        named |= {"GIT_CONFIG_COUNT": str(number + 1), f"GIT_CONFIG_KEY_{number}": key,
+                  f"GIT_CONFIG_VALUE_{number}": value}  # fmt: skip
+    return named
 
 
 def system_mounts() -> list[str]:

@@ -15,7 +15,7 @@ from claudebox.base.records import Value
 from claudebox.git import private
 from claudebox.git import state as git_state
 from claudebox.git.refs import HEX, Move, put
-from claudebox.git.sandbox import GitError, GitSandbox
+from claudebox.git.sandbox import GitError, GitSandbox, render_settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -269,13 +269,7 @@ def agent_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits)
     mounts = ("--bind", own, "/own", *synced, *_read_only(layout.stores, stores))
     environ = {
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(stores),
-        "GIT_CONFIG_COUNT": "3",
-        "GIT_CONFIG_KEY_0": "core.hooksPath",
-        "GIT_CONFIG_KEY_1": "core.fsmonitor",
-        "GIT_CONFIG_KEY_2": "core.bare",
-        "GIT_CONFIG_VALUE_0": "/dev/null",
-        "GIT_CONFIG_VALUE_1": "false",
-        "GIT_CONFIG_VALUE_2": "false",
+        **render_settings((("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"), ("core.bare", "false"))),
         "GIT_COMMITTER_EMAIL": "host@claudebox",
         "GIT_COMMITTER_NAME": "host",
         "GIT_DIR": os.path.normpath(f"/own/{layout.checkout}"),

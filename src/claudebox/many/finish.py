@@ -93,18 +93,15 @@ class _Removal:
         elif self._asking and not console.confirm("Remove the worktree? The branch stays. [Y/n] ", default=True):
             return DECLINED
         else:
-            self._remove(source)
             if copy.onto:
-                self._take_off(source, work.tip)
+                self._take_off(source)
+            self._remove(source)
             console.note(f"removed the worktree; `git merge {shlex.quote(copy.name)}` merges its branch")
         return 0
 
-    def _take_off(self, source: PrivateGit, tip: str) -> None:
+    def _take_off(self, source: PrivateGit) -> None:
         """Take the user's uncommitted changes off the branch, or say how to merge it with them."""
-        done = ""
-        with contextlib.suppress(GitError):
-            done = worktrees.take_off(source, self._tools, self._copy, tip)
-        if done:
+        if worktrees.take_off(source, self._tools, self._copy):
             console.note("your uncommitted changes, with which it began, are not on the branch")
         else:
             console.note(

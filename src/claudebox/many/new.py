@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from dataclasses import replace
@@ -152,7 +153,7 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
         hand_down(planned.host.instance, locate(copies.home, copy.path))
         for note in worktrees.fill_submodules(copy, own, worktrees.list_submodules(planned.plan.git), tools):
             console.note(note)
-        brought = tuple(path for path in asked or _BROUGHT if _bring(copy, path, asked=bool(asked)))
+        brought = tuple(path for path in asked or _BROUGHT if _bring(tools, copy, path, asked=bool(asked)))
         copies.save(replace(copy, brought=brought))
     except OSError as error:
         _unmake(copies, copy, flags, environ)
@@ -191,14 +192,15 @@ def _commit_changes(planned: Planned, own: PrivateGit, tools: Tools, copy: Copy)
         return "", ""
 
 
-def _bring(copy: Copy, path: str, *, asked: bool) -> bool:
+def _bring(tools: Tools, copy: Copy, path: str, *, asked: bool) -> bool:
     """Copy an ignored path into the worktree, with a limit unless the user asked for it."""
     if path == _NOTHING or (not asked and os.path.lexists(f"{copy.path}/{path}")):
         return False
     try:
-        return worktrees.bring(copy.source, copy.path, path, float("inf") if asked else _MAX_BROUGHT)
+        return worktrees.bring(tools, copy, path, 0 if asked else _MAX_BROUGHT)
     except ClaudeboxError as error:
-        trees.remove(copy.path, path)
+        with contextlib.suppress(FileNotFoundError):
+            trees.remove(copy.path, path)
         console.note(f"`{path}` was not copied: {error.message}")
         return False
 

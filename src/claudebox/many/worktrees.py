@@ -8,25 +8,27 @@ git directories of their own in the worktree's part of the repository, with hard
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
-import stat
 import time
 from dataclasses import dataclass
 
 from claudebox.base import syscalls, trees
 from claudebox.base.console import clean, shorten
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import OPEN_DIRECTORY, Closing, list_names, open_beneath, read_small, real_path, write_file
+from claudebox.base.files import list_names, read_small, real_path, write_file
 from claudebox.base.state import locate, open_state
 from claudebox.git import checkout as git_checkout
+from claudebox.git import config as git_config
 from claudebox.git import plan as git_plan
-from claudebox.git import private, sides
+from claudebox.git import private
 from claudebox.git.private import describe_layout
-from claudebox.git.refs import HEADS, TAGS, Move, objection
-from claudebox.git.sandbox import GitError, GitSandbox, Limits
-from claudebox.git.sides import GITLINK, Side, host_mounts, host_side
+from claudebox.git.refs import HEADS, Move, objection
+from claudebox.git.sandbox import GitError, GitSandbox, Limits, render_settings
+from claudebox.git.sides import Side, host_mounts, host_side
 from claudebox.run.live_sessions import list_sessions
+from claudebox.tables import git_keys
 from claudebox.tables.paths import COPIES
 
 TYPE_CHECKING = False
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
 LIMITS = Limits(seconds=3600.0, size=64 << 30)  # the user waits, and can interrupt
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _MAX_NAME, _MAX_PROJECT_NAME = 64, 40
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def check_name(name: str) -> None:
@@ -194,109 +194,67 @@ class Copies:
             return None
 
 
-def bring(source: str, target: str, relative: str, most: float) -> bool:
+def bring(tools: Tools, copy: Copy, relative: str, most: int = 0) -> bool:
     """Copy a path of the project into a worktree, at most so many bytes; return whether it exists.
 
-    An agent may have made it: no link is followed, nothing is hard-linked, and sockets, pipes and devices are left out.
-    Files of the branch are not overwritten.
+    In a sandbox that has only these two: an agent may have made it, with links that lead elsewhere. Files of the branch
+    are not overwritten.
     """
-    parent, _, name = relative.rpartition("/")
-    place = f"{target}/{parent}".rstrip("/")
-    if not os.path.lexists(f"{source}/{relative}") or real_path(place) != place:
+    parent = os.path.dirname(f"{copy.path}/{relative}")
+    if not os.path.lexists(f"{copy.source}/{relative}") or real_path(parent) != parent:
         return False
-    os.makedirs(place, exist_ok=True)
-    waiting: list[tuple[str, list[str]]] = [(parent, [name])]
-    with Closing(os.open(source, OPEN_DIRECTORY)) as old_top, Closing(os.open(target, OPEN_DIRECTORY)) as new_top:
-        while waiting:
-            path, names_in_it = waiting.pop()
-            with contextlib.ExitStack() as stack:
-                try:
-                    old = stack.enter_context(Closing(open_beneath(old_top, path, listed=True)))
-                except PermissionError:
-                    continue
-                new = stack.enter_context(Closing(open_beneath(new_top, path, listed=True)))
-                for name in names_in_it or os.listdir(old):
-                    status = os.lstat(name, dir_fd=old)
-                    if stat.S_ISDIR(status.st_mode):
-                        with contextlib.suppress(FileExistsError):
-                            os.mkdir(name, status.st_mode & 0o777 | 0o700, dir_fd=new)
-                        waiting.append((os.path.join(path, name), []))
-                    elif os.path.lexists(f"/proc/self/fd/{new}/{name}"):
-                        continue
-                    elif stat.S_ISLNK(status.st_mode):
-                        os.symlink(os.readlink(name, dir_fd=old), name, dir_fd=new)
-                    elif stat.S_ISREG(status.st_mode):
-                        most -= status.st_size
-                        if most < 0:
-                            raise ClaudeboxError("it is too large; `--copy` copies it anyway")
-                        _copy_file(old, new, name)
+    mounts = ("--ro-bind", copy.source, copy.source, "--bind", copy.path, copy.path)
+    try:
+        with GitSandbox(tools, mounts, {}, copy.scratch, LIMITS) as box:
+            status = box.script(_BRING, copy.source, copy.path, relative, str(most >> 10))
+            if status == _TOO_LARGE:
+                raise ClaudeboxError("it is too large; `--copy` copies it anyway")
+            if "No space" in box.message():
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except GitError as error:
+        raise ClaudeboxError(clean(str(error))) from None
     return True
 
 
-def _copy_file(old: int, new: int, name: str) -> None:
-    try:
-        source = os.open(name, _READ, dir_fd=old)
-    except PermissionError:
-        return
-    with Closing(source):
-        status = os.fstat(source)
-        with Closing(os.open(name, _WRITE, status.st_mode & 0o777, dir_fd=new)) as target:
-            private.copy_range(source, target, status.st_size)
-            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
+_TOO_LARGE = 9
+_BRING = f"""\
+cd "$1" || exit
+[ "$4" = 0 ] || [ "$(du -sk --apparent-size -- "$3" 2>/dev/null | cut -f 1)" -le "$4" ] || exit {_TOO_LARGE}
+target=$(dirname -- "$2/$3")
+mkdir -p -- "$target" && cp -dR -n --preserve=mode,timestamps --reflink=auto -- "$3" "$target"
+"""
 _ATTEMPTS, _PAUSE = 10, 0.1
-_ENTRY = ("description", "packed-refs", "shallow", "info/exclude", "info/attributes")
-# Git LFS filters as shell scripts. In git, a large file is a pointer: the SHA-256 of its content and its size. Pointers
-# to files that the project lacks stay as they are. Git turns `%%` into `%` here.
-_LFS_STORE = "/large-files"
-_LFS_SMUDGE = (
-    "cat >/tmp/pointer; "
-    f"id=$(head -c 400 /tmp/pointer | sed -n 's/^oid sha256:\\([0-9a-f]\\{{64\\}}\\)$/\\1/p'); rest=${{id#??}}; "
-    f'file={_LFS_STORE}/${{id%"$rest"}}/${{rest%"${{rest#??}}"}}/$id; '
-    '[ -n "$id" ] && [ -f "$file" ] && exec cat "$file"; cat /tmp/pointer'
-)
-_LFS_CLEAN = (
-    "head -c 1024 >/tmp/head; case $(tr -d '\\0' </tmp/head) in 'version https://git-lfs.github.com/spec/v1'*) "
-    "cat /tmp/head -; exit;; esac; [ -p /tmp/pipe ] || mkfifo /tmp/pipe; wc -c </tmp/pipe >/tmp/size & "
-    "id=$(cat /tmp/head - | tee /tmp/pipe | sha256sum); wait; "
-    "printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%s\\nsize %d\\n' \"${id%%%% *}\" $(cat /tmp/size)"
-)
-_CONFIG = git_plan.render([
-    ("core", "", "bare", "false"), ("core", "", "hooksPath", "/dev/null"), ("core", "", "fsmonitor", "false"),
-    ("core", "", "sparseCheckout", "false"), ("gc", "", "auto", "0"),
-    ("maintenance", "", "auto", "false"), ("checkout", "", "workers", "4"),
-    ("filter", "lfs", "clean", _LFS_CLEAN), ("filter", "lfs", "smudge", _LFS_SMUDGE),
-    ("filter", "lfs", "required", "false"),
-])  # fmt: skip
+_LARGE_FILES = "/large-files"
+# In force in each git of ours, whatever a repository says. Large files come from those that the project has.
+_SETTINGS = (
+    ("core.bare", "false"), ("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"),
+    ("core.sparseCheckout", "false"), ("gc.auto", "0"), ("maintenance.auto", "false"), ("checkout.workers", "4"),
+    ("protocol.file.allow", "always"), ("lfs.storage", _LARGE_FILES),
+    *((f"filter.lfs.{key}", value) for key, value in git_keys.FILTERS["lfs"]), ("filter.lfs.required", "false"),
+)  # fmt: skip
 
 
-def plain_config(config: bytes) -> bytes:
-    """Return a configuration for git in a sandbox that runs no programs and reads no other file."""
-    dropped = (b"worktreeconfig", b"process")  # git would prefer a filter's `process` to our commands
-    plain = b"\n".join(line for line in config.split(b"\n") if not line.strip().lower().startswith(dropped))
-    return plain + _CONFIG
-
-
-def _mount_large_files(common: str) -> tuple[str, ...]:
-    store = f"{common}/lfs/objects"
-    return ("--ro-bind", store, _LFS_STORE) if os.path.isdir(store) and real_path(store) == store else ()
-
-
-def open_git(own: PrivateGit, tools: Tools, copy: Copy) -> GitSandbox:
+def open_git(
+    own: PrivateGit, tools: Tools, copy: Copy, mounts: tuple[str, ...] = (), environ: dict[str, str] | None = None
+) -> GitSandbox:
     """Return a git that can write to the repository and to the worktree."""
-    mounts = (*host_mounts(describe_layout(own)), "--bind", copy.path, copy.path, *_mount_large_files(own.real))
-    names = {"GIT_COMMITTER_EMAIL": "session@claudebox", "GIT_COMMITTER_NAME": "claudebox"}
-    return open_plain(own, tools, copy, mounts, {**names, "GIT_DIR": own.git_dir})
+    mounts = (*host_mounts(describe_layout(own)), "--bind", copy.path, copy.path, *mounts)
+    return open_plain(own, tools, copy, mounts, {"GIT_DIR": own.git_dir, **(environ or {})})
 
 
 def open_plain(
-    own: PrivateGit, tools: Tools, copy: Copy, mounts: tuple[str, ...], environ: dict[str, str], config: str = ""
+    own: PrivateGit, tools: Tools, copy: Copy, mounts: tuple[str, ...], environ: dict[str, str]
 ) -> GitSandbox:
-    """Return a git with these mounts and borrowed objects, that runs nothing which a repository's `config` names."""
-    stores = (word for store, _ in own.stores[1:] for word in ("--ro-bind", store, store))
-    files = {config or f"{own.real}/config": plain_config(own.config)}
-    return GitSandbox(tools, (*mounts, *stores), environ, copy.scratch, LIMITS, files)
+    """Return a git with these mounts and borrowed objects, that runs nothing which the repository names."""
+    mounts += tuple(word for store, _ in own.stores[1:] for word in ("--ro-bind", store, store))
+    if os.path.isdir(objects := f"{own.real}/lfs/objects") and real_path(objects) == objects:
+        mounts += ("--dir", _LARGE_FILES, "--ro-bind", objects, f"{_LARGE_FILES}/objects")
+    names = {f"GIT_{who}_NAME": "claudebox" for who in ("AUTHOR", "COMMITTER")}
+    names |= {f"GIT_{who}_EMAIL": "session@claudebox" for who in ("AUTHOR", "COMMITTER")}
+    environ = {**names, "GIT_LFS_SKIP_DOWNLOAD_ERRORS": "1", **render_settings(_SETTINGS), **environ}
+    lines = own.config.split(b"\n")  # what `config.worktree` says is the host's
+    config = b"\n".join(line for line in lines if not line.lower().startswith(b"\tworktreeconfig"))
+    return GitSandbox(tools, mounts, environ, copy.scratch, LIMITS, {f"{own.real}/config": config})
 
 
 def make_worktree(own: PrivateGit, tools: Tools, copy: Copy, start: str) -> str:
@@ -404,11 +362,6 @@ def is_untouched(own: PrivateGit, tools: Tools, copy: Copy) -> bool:
 
 _UNCOMMITTED = ("--untracked-files=all", "--ignore-submodules=all", "--no-renames")
 _MOST_CHANGED, _MOST_BYTES = 10_000, 256 << 20
-_MOST_REPLAYED = 500  # commits
-_PICK = """\
-rm -rf /tmp/tree /tmp/index; mkdir /tmp/tree; cd /tmp/tree
-git read-tree -i -m --aggressive "$1" "$2" "$3" && git merge-index -q git-merge-one-file -a >/dev/null && git write-tree
-"""
 
 
 class Uncommitted:
@@ -416,14 +369,11 @@ class Uncommitted:
 
     def __init__(self, own: PrivateGit, tools: Tools, copy: Copy, secret: Iterable[str]) -> None:
         """Look, in a sandbox; files that are `secret` and what goes through filters stay where they are."""
-        self._own, self._copy = own, copy
-        layout, tree = describe_layout(own), own.worktree
-        mounts = ("--ro-bind", tree, tree, *host_mounts(layout))
-        environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": tree, "GIT_INDEX_FILE": "/tmp/index"}
-        environ |= {f"GIT_{who}_NAME": "claudebox" for who in ("AUTHOR", "COMMITTER")}
-        environ |= {f"GIT_{who}_EMAIL": "session@claudebox" for who in ("AUTHOR", "COMMITTER")}
-        config = {f"{layout.common}/config": plain_config(own.config)}
-        self._box = GitSandbox(tools, mounts, environ, copy.scratch, LIMITS, config)
+        self._own = own
+        tree = own.worktree
+        mounts = ("--ro-bind", tree, tree, *host_mounts(describe_layout(own)))
+        environ = {"GIT_DIR": own.git_dir, "GIT_WORK_TREE": tree, "GIT_INDEX_FILE": "/tmp/index"}
+        self._box = open_plain(own, tools, copy, mounts, environ)
         self.paths: list[str] = []
         self.left: list[str] = []  # paths that stay where they are
         self._examine({os.path.relpath(path, tree) for path in secret})
@@ -467,35 +417,30 @@ class Uncommitted:
         return self._box.git("-C", self._own.worktree, *words, data=data)
 
 
-def take_off(own: PrivateGit, tools: Tools, copy: Copy, tip: str) -> str:
-    """Take the user's changes off the branch; return its new tip, "" if it stays as it is.
+def take_off(own: PrivateGit, tools: Tools, copy: Copy) -> bool:
+    """Take the user's changes off the branch while its worktree stands; return whether they are not on it any more.
 
     The agent's commits are made again on the commit below. That fails where they changed the same lines.
     """
-    layout = describe_layout(own)
-    environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": "/tmp/tree", "GIT_INDEX_FILE": "/tmp/index"}
-    config = {f"{layout.common}/config": plain_config(own.config)}
-    with GitSandbox(tools, host_mounts(layout), environ, copy.scratch, LIMITS, config) as box:
-        found = box.git("rev-list", "--reverse", "--topo-order", "--parents", tip, f"^{copy.base}").decode()
-        rows = [line.split() for line in found.splitlines()]
-        parents = [copy.base, *(row[0] for row in rows)]
-        straight = [row[1:] for row in rows] == [[parent] for parent in parents[:-1]]
-        if parents[-1] != tip or not straight or len(rows) > _MOST_REPLAYED:
-            return ""  # merges, or another history
-        now = copy.onto
-        for commit, parent in rows:
-            if box.script(_PICK, parent, now, commit):
-                return ""
-            tree = box.output().decode().strip()
-            named = box.git("log", "-1", "--format=%an%x00%ae%x00%ad%x00%cn%x00%ce%x00%cd%x00%B", "--date=raw", commit)
-            *who, message = named.split(b"\0", 6)
-            keys = ("AUTHOR_NAME", "AUTHOR_EMAIL", "AUTHOR_DATE", "COMMITTER_NAME", "COMMITTER_EMAIL", "COMMITTER_DATE")
-            given = (f"GIT_{key}={os.fsdecode(value)}" for key, value in zip(keys, who, strict=True))
-            if box.run("env", *given, "git", "commit-tree", tree, "-p", now, data=message.rstrip(b"\n") + b"\n"):
-                return ""
-            now = box.output().decode().strip()
-        box.git("update-ref", "-m", "claudebox: finish", copy.ref, now, tip)
-        return now
+    with open_git(own, tools, copy) as box:
+        git = ("git", "--git-dir", find_git_dir(own, copy), "--work-tree", copy.path, "-C", copy.path)
+        if box.run(*git, "merge-base", "--is-ancestor", copy.base, copy.ref):
+            return True
+        box.run(*git, "log", "-1", "--format=%cn%n%ce", copy.ref)
+        name, email, *_ = os.fsdecode(box.output()).split("\n")
+        agent = ("env", f"GIT_COMMITTER_NAME={name}", f"GIT_COMMITTER_EMAIL={email}")
+        words = ("rebase", "-q", "--rebase-merges", "--committer-date-is-author-date", "--onto", copy.onto, copy.base)
+        failed = box.run(*agent, *git, *words, copy.name)
+        if failed:
+            box.run(*git, "rebase", "--abort")
+        return not failed
+
+
+# The branches, tags and remote-tracking branches of the repository that a submodule was cloned from.
+_MIRROR = """\
+git fetch -q --prune "$(git config remote.origin.url)" "+refs/heads/*:refs/heads/*" "+refs/tags/*:refs/tags/*" \
+"+refs/remotes/*:refs/remotes/*"
+"""
 
 
 def list_submodules(rows: Sequence[PrivateGit]) -> dict[str, PrivateGit]:
@@ -506,83 +451,33 @@ def list_submodules(rows: Sequence[PrivateGit]) -> dict[str, PrivateGit]:
 
 
 def fill_submodules(copy: Copy, own: PrivateGit, rows: dict[str, PrivateGit], tools: Tools) -> Iterator[str]:
-    """Check out each submodule that the project has, at the commit of the branch; yield what failed."""
+    """Check out each submodule that the project has, at the commit of the branch; yield what failed.
+
+    Git clones them from the project's, with hard links to their objects, which survive a `git gc` there.
+    """
+    if not rows:
+        return
     git_dir = find_git_dir(own, copy)
-    made = {"": (copy.path, git_dir)}  # place: checkout and git directory
-    links: dict[str, dict[str, str]] = {}
+    settings = [*_SETTINGS]
     for place, row in rows.items():
-        around = max(
-            (known for known in made if place.startswith(f"{known}/modules/" if known else "modules/")), key=len
-        )
-        above, outer = made[around]
-        if around not in links:
-            links[around] = _read_links(own, copy, outer, tools)
-        checkout = os.path.normpath(f"{copy.path}/{os.path.relpath(row.worktree or '/', copy.source)}")
-        commit = links[around].get(os.path.relpath(checkout, above), "")
-        if not commit or not commit.isalnum() or real_path(checkout) != checkout:
-            continue  # the branch has no such submodule
-        inner = f"{git_dir}/{place}"
-        try:
-            _fill(copy, row, tools, (checkout, inner, git_dir), commit)
-            made[place] = (checkout, inner)
-        except GitError as error:
-            trees.remove(*os.path.split(inner))
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{checkout}/.git")
-            name = shorten(os.path.relpath(checkout, copy.path), 200)
-            yield f"the submodule `{name}` is empty in the worktree: {shorten(str(error), 200)}"
-
-
-def _read_links(own: PrivateGit, copy: Copy, outer: str, tools: Tools) -> dict[str, str]:
-    """Return path and commit of each submodule in a checkout."""
-    with open_plain(own, tools, copy, ("--ro-bind", own.real, own.real), {"GIT_DIR": outer}) as box:
-        raw = box.git("ls-files", "-s", "-z")
-    found = {}
-    for line in raw.split(b"\0"):
-        head, _, path = line.partition(b"\t")
-        mode, _, rest = head.decode("ascii", "replace").partition(" ")
-        if mode == GITLINK:
-            found[os.fsdecode(path)] = rest.partition(" ")[0]
-    return found
-
-
-def _fill(copy: Copy, row: PrivateGit, tools: Tools, places: tuple[str, str, str], commit: str) -> None:
-    checkout, inner, git_dir = places
-    _make_directory(row, inner, commit, os.path.relpath(checkout, inner))
-    os.makedirs(checkout, exist_ok=True)
-    private.write(f"{checkout}/.git", b"gitdir: " + os.fsencode(os.path.relpath(inner, checkout)) + b"\n")
-    mounts = ("--bind", copy.path, copy.path, "--bind", git_dir, git_dir, *_mount_large_files(row.real))
-    environ = {"GIT_DIR": inner, "GIT_WORK_TREE": checkout}
-    with open_plain(row, tools, copy, mounts, environ, f"{inner}/config") as box:
-        if box.ask("cat-file", "-e", f"{commit}^{{commit}}") is None:
-            raise GitError("the project does not have its commit")
-        box.git("read-tree", "--reset", "-u", "HEAD")
-
-
-def _make_directory(row: PrivateGit, inner: str, commit: str, worktree: str) -> None:
-    """Make the git directory of a submodule with copied refs and hard-linked objects, which survive a `git gc`."""
-    for part in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
-        os.makedirs(f"{inner}/{part}")
-    with private.Copier(row.real, inner, row.identity) as copier:
-        copier.files(_ENTRY)
-        refs = {
-            path: os.fsdecode(value)
-            for path, value in copier.contents("refs")
-            if path.startswith((HEADS, TAGS, "refs/remotes/")) and not value.startswith(b"ref:")
-        }
-        private.write_packed(f"{inner}/packed-refs", private.read_packed(f"{inner}/packed-refs") | refs)
-        for path in copier.below("objects"):
-            if path != "objects/info/alternates":
-                os.makedirs(os.path.dirname(f"{inner}/{path}"), exist_ok=True)
-                try:
-                    os.link(f"{row.real}/{path}", f"{inner}/{path}", follow_symlinks=False)
-                except OSError:  # another owner
-                    copier.files((path,))
-    lent = b"".join(os.fsencode(store) + b"\n" for store, _ in row.stores[1:])
-    if lent:
-        private.write(f"{inner}/objects/info/alternates", lent)
-    private.write(f"{inner}/HEAD", f"{commit}\n".encode())
-    private.write(f"{inner}/config", row.config + git_plan.render([("core", "", "worktree", worktree)]))
+        outer = max((other for other in rows if place.startswith(f"{other}/modules/")), key=len, default="")
+        name = place.removeprefix(f"{outer}/").removeprefix("modules/")
+        settings.append((f"submodule.{name}.url", row.real))
+    borrowed = {store for row in rows.values() for store, _ in row.stores[1:]}
+    mounts = tuple(word for store in sorted(borrowed) for word in ("--ro-bind", store, store))
+    with open_git(own, tools, copy, mounts, render_settings(settings)) as box:
+        git = ("env", "-u", "GIT_DIR", "-u", "GIT_WORK_TREE", "git", "-C", copy.path, "submodule", "--quiet")
+        failed = box.run(*git, "update", "--recursive")
+        why = box.message()
+        box.run(*git, "foreach", "--recursive", _MIRROR)
+    for place, row in rows.items():
+        config = read_small(f"{git_dir}/{place}/config")
+        if config is not None:
+            checkout = git_config.last(tuple(git_config.parse_config(config)), "core", "worktree")
+            made = row.config + git_plan.render([("core", "", "worktree", checkout)])
+            private.write(f"{git_dir}/{place}/config", made)
+    if failed:
+        yield f"not all submodules are in the worktree: {shorten(why, 300)}"
 
 
 def find_submodule_work(
@@ -618,16 +513,15 @@ def find_unreachable(real: Side, tips: set[str]) -> list[str]:
 
 
 def bring_submodule(copy: Copy, row: PrivateGit, source: PrivateGit, moves: list[Move], tools: Tools) -> str:
-    """Import commits of a submodule into the project's; return why they were refused, or an empty string."""
-    with (
-        _agent_side(copy, row, tools) as side,
-        host_side(tools, copy.scratch, describe_layout(source), LIMITS, f"agent {copy.name}") as real,
-    ):
-        for one in (side, real):
-            one.read_refs()
-        moves = [Move(move.name, real.refs.get(move.name, ""), move.new) for move in moves]
-        answers = sides.send(side, real, moves, set())
-    return next((clean(reason) for reason in answers.values() if reason), "")
+    """Import commits of a submodule into the project's; return why that failed, or an empty string."""
+    mounts = ("--ro-bind", row.real, row.real, "--ro-bind", copy.path, copy.path)
+    with open_plain(
+        source, tools, copy, (*host_mounts(describe_layout(source)), *mounts), {"GIT_DIR": source.real}
+    ) as box:
+        failed = box.run(
+            "git", "fetch", "-q", "--no-write-fetch-head", row.real, *(f"+{move.new}:{move.name}" for move in moves)
+        )
+        return clean(box.message()) if failed else ""
 
 
 def _agent_side(copy: Copy, row: PrivateGit, tools: Tools) -> Side:
