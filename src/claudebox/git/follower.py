@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import time
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import write_all
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from claudebox.git.sidecar import Import
 
 
-_QUIET, _MOST_WAIT, _PAUSE = 0.2, 0.8, 1.0  # seconds after the last event; after the first; between imports
-_POLL = 2.0  # between polls where not everything can be watched
+_QUIET, _PAUSE = 0.3, 1.0  # seconds between an event and the import, since few come alone; and after an import
+_POLL = 2.0  # between looks where not everything can be watched
 _MOST_WATCHES = 400
 _UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
 # Files that the other side follows, besides everything below `refs`.
@@ -34,58 +33,46 @@ class Following:
         self._line, self._tools, self._session, self._mode = line, tools, session, mode
         self._repositories = repositories
         self._watcher = Watcher()
-        self._complete = False
-        self._stamps: dict[str, str] = {}  # of both sides, where not everything can be watched
+        self._is_complete = False  # everything is watched
+        self._stamps: dict[str, str] = {}  # of both sides, as they were last imported
         self._done: dict[str, ImportResult] = {}
 
-    def run(self, host: dict[str, str]) -> None:
-        """Follow until the launcher asks for the end, or is gone; `host` has the stamps of the start."""
-        self._complete = self._watch()
-        for path in self._repositories:
-            if not git_state.settled(path) or git_state.stamp_host(path) != host[path]:
-                self._import(path)  # it happened before anything was watched
-        first = last = 0.0  # of events that nothing has been done about
-        imported = 0.0
-        while True:
-            now = time.monotonic()
-            due = min(last + _QUIET, first + _MOST_WAIT) if first else now + _POLL if not self._complete else 0.0
-            due = max(due, imported + _PAUSE) if due else 0.0
-            heard = [self._line, *([self._watcher.descriptor] if self._watcher.descriptor >= 0 else [])]
-            ready = select.select(heard, [], [], max(0.0, due - now) if due else None)[0]
-            if self._line in ready:
-                if not self._answer(self._hear()):
+    def run(self, stamps: dict[str, str]) -> None:
+        """Follow until the launcher asks for the end, or is gone; `stamps` are those of the start."""
+        self._stamps = stamps
+        self._watch()
+        self._look()
+        while self._wait(None if self._is_complete else _POLL, self._watcher.descriptor):
+            if self._has_news() or not self._is_complete:
+                if not self._wait(_QUIET):
                     return
-                continue
-            if ready:
-                if self._has_news():
-                    last = time.monotonic()
-                    first = first or last
-                continue
-            polled, first = not first, 0.0
-            for path in self._repositories:
-                seen = git_state.stamp_host(path) + git_state.stamp_own(path)
-                if not polled or not seen or seen != self._stamps.get(path):
-                    self._import(path)
-                    self._stamps[path] = git_state.stamp_host(path) + git_state.stamp_own(path)
-            imported = time.monotonic()
+                self._look()
+                if not self._wait(_PAUSE):
+                    return
 
     def serve(self) -> None:
         """Answer the launcher, without following: the session is over."""
-        while self._answer(self._hear()):
-            pass
+        self._wait(None)
 
-    def _watch(self) -> bool:
-        """Watch both sides of every repository; return whether everything is watched."""
+    def _wait(self, seconds: float | None, other: int = -1) -> bool:
+        """Wait for the `other` descriptor or for the time to pass, and answer the launcher; False at the end."""
+        heard = [descriptor for descriptor in (self._line, other) if descriptor >= 0]
+        while self._line in select.select(heard, [], [], seconds)[0]:
+            if not self._answer(self._hear()):
+                return False
+        return True
+
+    def _watch(self) -> None:
+        """Watch both sides of every repository."""
         complete = True
         for path in self._repositories:
             layout = git_state.read_layout(path)
             for directory in (f"{path}/own", layout.common):
-                places = {directory, os.path.normpath(f"{directory}/{layout.checkout}")}
-                for place in places:
+                for place in {directory, os.path.normpath(f"{directory}/{layout.checkout}")}:
                     complete &= self._watcher.watch(place)
                     self._watcher.watch(f"{place}/reftable")
                 complete &= self._watcher.watch_below(f"{directory}/refs", _MOST_WATCHES)
-        return complete
+        self._is_complete = complete
 
     def _has_news(self) -> bool:
         """Read all events; return whether one concerns the other side."""
@@ -94,8 +81,16 @@ class Following:
             again |= is_directory
             found |= not name.endswith(".lock") and ("/refs" in directory or is_directory or name in _FOLLOWED)
         if again:
-            self._complete = self._watch()
+            self._watch()
         return found
+
+    def _look(self) -> None:
+        """Import where something has changed on either side."""
+        for path in self._repositories:
+            stamp = git_state.stamp_host(path) + git_state.stamp_own(path)
+            if stamp != self._stamps[path]:
+                self._stamps[path] = stamp  # from before the import, which changes it, or meets a change meanwhile
+                self._import(path)
 
     def _import(self, path: str) -> None:
         """Import while the session runs; an operation under way moves HEAD to and fro, and its end is an event."""

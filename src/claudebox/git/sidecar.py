@@ -88,7 +88,8 @@ class Follower(Sidecar):
             from claudebox.git.follower import Following
 
             work = Following(line, self._repositories, self._tools(), self._session, self._mode)
-            work.run(self._host) if following else work.serve()
+            stamps = {path: self._host[path] + seen for path, seen in self._seen.items()}
+            work.run(stamps) if following else work.serve()
 
         try:
             self._child = process.fork(body, (line,))
