@@ -47,7 +47,7 @@ def test_a_branch_that_changes_what_git_obeys_arrives_under_another_name(user_bo
         for name, script in made.items()
     )
     fine = (
-        "git worktree add -q /tmp/good good; cd /tmp/good; echo 3 >b.dat; touch way/fine; mkdir .vscode; echo 1 "
+        "git worktree add -q /tmp/good good; cd /tmp/good; echo 3 >b.dat; mkdir .vscode; echo 1 "
         ">.vscode/tasks.json; git add -fA . .vscode; git commit -qm fine; git merge -q theirs -m merge; "
         "git switch -q theirs; git switch -qc mine; "
         "git commit -q --allow-empty -m mine; git tag bad new0; "

@@ -8,7 +8,7 @@ import stat
 from claudebox.base.files import expand, join, read_small, real_path
 from claudebox.base.records import Value
 from claudebox.tables.git_keys import FILTERS
-from claudebox.tables.paths import ASIDE, PASSED
+from claudebox.tables.paths import ASIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -202,7 +202,6 @@ class Executed(Value):
     path: str
     stub: StubKind
     reason: str
-    passed: bool = False  # a directory that `..` leaves: only its place counts
     generated: bool = False  # a directory that a manager of hooks fills: inside, a copy stands in its place
 
 
@@ -210,17 +209,14 @@ _HUSKY, _GENERATED = ".husky", "_"  # husky writes the latter anew at each insta
 _MOST_PATHS = 512
 _MOST_HOOKS = 256  # entries of a directory of hooks
 _MOST_LINKS = 40  # the kernel follows no more
-_MOST_WORDS = 256  # of one value
-_MOST_NAMES = 1024
-_MOST_DIRECTORIES = 8  # that one value names
+_MOST_WORDS = 1024  # of one value
 # Values that are never run and often name a file of the project.
 _INNOCENT = frozenset(("url", "pushurl", "fetch", "push", "merge", "remote", "name", "email", "template", "worktree",
                        "ignorerevsfile", "excludesfile", "blobs", "active", "branch"))  # fmt: skip
 _PROSE = frozenset(("alias", "branch", "color", "format", "log", "pretty"))  # where a bare word is no file
 _KNOWN = frozenset(value for rows in FILTERS.values() for _, value in rows)  # as `git lfs install` writes them
-_PARTED = str.maketrans(dict.fromkeys("'\"", "\n"))
-_JOINED = str.maketrans(dict.fromkeys("'\"\\", ""))
-_SHELL = str.maketrans(dict.fromkeys(";|&<>(){}$`=:,\\", " "))
+_QUOTES = str.maketrans(dict.fromkeys("'\"\\", ""))
+_SHELL = str.maketrans(dict.fromkeys("'\";|&<>(){}$`=:,\\", " "))
 
 
 class _Checkout(Value):
@@ -243,7 +239,7 @@ def find_executed(
 
     And paths relative to any checkout of the repository, wherever that is, which a commit could change.
     """
-    rows: dict[tuple[bool, str], Executed] = {}
+    rows: dict[str, Executed] = {}
     committed: dict[str, None] = {}
     absent: dict[str, None] = {}
     inside = tuple(top.rstrip("/") + "/" for top in writable)
@@ -253,16 +249,16 @@ def find_executed(
     for checkout in _checkouts(found, worktrees, home, environ):
         for row in _named(checkout, home, places):
             table = committed if places.is_certain(row) else absent
-            for path, only_passed in places.on_way(row.path):
-                passed = row.passed or only_passed
-                generated = row.generated and path == row.path  # no link is on the way
-                if f"{path}/".startswith(own):
+            for path in places.on_way(row.path):
+                is_end = path == row.path  # through no link, and not only on the way
+                if f"{path}/".startswith(own) or (not is_end and f"{path}/" in (*inside, *tops)):
                     continue
                 if f"{path}/".startswith(inside):
-                    rows.setdefault((passed, path), row.replace(path=path, passed=passed, generated=generated))
+                    found_row = row if is_end else row.replace(path=path, stub="directory", generated=False)
+                    rows.setdefault(path, found_row)
                 within = (f"{path}/"[len(top) :].rstrip("/") or "." for top in tops if f"{path}/".startswith(top))
-                table.update((f"{name}{PASSED}" if passed else name, None) for name in within)
-    first = sorted(rows.values(), key=lambda row: (row.passed, not places.is_certain(row)))
+                table.update(dict.fromkeys(within))
+    first = sorted(rows.values(), key=lambda row: not places.is_certain(row))
     return tuple(first)[:_MOST_PATHS], tuple({**committed, **absent})[:_MOST_PATHS]
 
 
@@ -321,30 +317,27 @@ class _Places:
         """Return whether a path counts even if nothing is there; a word may only look like a program."""
         return row.stub != "none" or self.is_kind(row.path, stat.S_IFREG)
 
-    def on_way(self, path: str) -> Iterator[tuple[str, bool]]:
-        """Yield what the kernel passes on a path: links, directories that `..` leaves, and the end.
-
-        Each with whether it is only left by `..`.
-        """
+    def on_way(self, path: str) -> Iterator[str]:
+        """Yield what the kernel passes on a path: links, directories that `..` leaves, and the end."""
         waiting = path.split("/")[::-1]
         here, links = "", 0
         while waiting and "\0" not in path:
             part = waiting.pop()
             if part == "..":
-                yield here or "/", True
+                yield here or "/"
                 here = here.rpartition("/")[0]
             elif part not in ("", "."):
                 target = self._read_link(f"{here}/{part}")
                 if not target:
                     here = f"{here}/{part}"
                     continue
-                yield f"{here}/{part}", False
+                yield f"{here}/{part}"
                 links += 1
                 if links > _MOST_LINKS:
                     return
                 here = "" if target.startswith("/") else here
                 waiting += target.split("/")[::-1]
-        yield here or "/", False
+        yield here or "/"
 
     def _read_link(self, path: str) -> str:
         if path not in self._links:
@@ -375,7 +368,7 @@ def _named(checkout: _Checkout, home: str, places: _Places, *, elsewhere: bool =
             yield Executed(path, "directory", "git runs the hooks in it", generated=generated)
             yield from _hooks(path, places)
         elif key not in _INNOCENT:
-            bare = section not in _PROSE or value.startswith("!")
+            bare = " " in value and (section not in _PROSE or value.startswith("!"))
             for path in _programs(value, root, home, places, bare=bare, elsewhere=elsewhere):
                 yield Executed(path, "none", "the configuration of git runs it")
 
@@ -388,58 +381,35 @@ def _hooks(directory: str, places: _Places) -> Iterator[Executed]:
                      if entry.is_symlink() and ASIDE not in entry.name]  # fmt: skip
     except (OSError, ValueError):
         return
-    known = {path for path, _ in places.on_way(directory)}
+    known = set(places.on_way(directory))
     for link in links:
-        for path, passed in places.on_way(link):
+        for path in places.on_way(link):
             if path not in known and os.path.dirname(path) not in known:
-                yield Executed(path, "file", "git runs it as a hook", passed)
+                yield Executed(path, "file", "git runs it as a hook")
 
 
 def _programs(
     value: str, root: str, home: str, places: _Places, *, bare: bool, elsewhere: bool = False
 ) -> Iterator[str]:
-    """Yield the files that a command names: `./tools/clean.sh %f`, `!f() { sh release.sh; }; f`, `cd t && ./o.sh`.
+    """Yield the files of a checkout that a command names: `./tools/clean.sh %f`, `!f() { sh release.sh; }; f`.
 
-    A name counts from the checkout and from directories that the same value names; `elsewhere`: also if the checkout
-    lacks it, where it holds a `/` or a `.`.
+    A name with a `/` counts even if nothing is there; `elsewhere`, also if the checkout has something else there, and
+    one with a `.`. Not all are found: a shell can spell a name in any way.
     """
-    bare = bare and " " in value
-    if not bare and "/" not in value and "." not in value:
-        return
     if value.replace(" --skip", "") in _KNOWN:  # its arguments are no files: `clean` is none
-        value = value.partition(" ")[0]
-    words = _words(value.replace("${HOME}", home).replace("$HOME", home))
-    names = [name for word in words for name in _spellings(word)]
-    names = [name for name in dict.fromkeys(names) if bare or "/" in name or "." in name][:_MOST_NAMES]
-    directories = (path for path in (join(word, root, home) for word in words) if places.is_kind(path, stat.S_IFDIR))
-    bases = [base for _, base in zip(range(_MOST_DIRECTORIES), directories, strict=False)]
-    for base in dict.fromkeys((root, *bases)):
-        for name in names:
-            path = join(name, base, home)
-            absent = base == root and "/" in name and places.is_kind(path, 0)
-            lacking = elsewhere and base == root and ("/" in name or "." in name)
-            if absent or lacking or places.is_kind(path, stat.S_IFREG):
-                yield path
-
-
-def _words(value: str) -> list[str]:
-    """Return what may be the name of a file or directory, however the shell would join or part it."""
-    command = value.lstrip("!")
-    parted, joined = command.translate(_PARTED), command.translate(_JOINED)
-    found = [command, *parted.split("\n"), *joined.split()]  # with blanks, or with what the shell would part by
-    for text in (parted, joined):
-        found += text.translate(_SHELL).split()
-    return list(dict.fromkeys(word for word in found if word.strip("./ ")))[:_MOST_WORDS]
-
-
-def _spellings(word: str) -> Iterator[str]:
-    yield word
-    yield word.lstrip("-")  # `${X:-tool}`
-    start = word.find("/") + 1
-    while start:  # what comes before may be a variable, or the output of a command
-        if word[start:].strip("./"):
-            yield word[start:]
-        start = word.find("/", start) + 1
+        return
+    command = value.lstrip("!").replace("${HOME}", home).replace("$HOME", home)
+    quoted = command.replace('"', "'").split("'")  # may hold blanks
+    words = dict.fromkeys((*quoted, *command.translate(_QUOTES).split(), *command.translate(_SHELL).split()))
+    for name in [word.lstrip("-") for word in words if word.strip("./ -")][:_MOST_WORDS]:
+        path = join(name, root, home)
+        is_file, lacks = places.is_kind(path, stat.S_IFREG), places.is_kind(path, 0)
+        if (
+            (is_file and (bare or "/" in name or "." in name))
+            or (lacks and "/" in name)
+            or (elsewhere and ("/" in name or "." in name))
+        ):
+            yield path
 
 
 _compiled: dict[str, Glob] = {}

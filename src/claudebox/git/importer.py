@@ -146,8 +146,7 @@ def _is_theirs(agent: Side, layout: Layout, new: str, known: set[str], hit: str)
     if any(path.lower().startswith(f"{hit.lower()}/") for path in layout.obeyed):
         return False
     since = "".join(f"^{value}\n" for value in sorted(known))
-    inner = (path for path in layout.obeyed if "\n" not in path and not path.endswith(tables_paths.PASSED))
-    paths = "".join(f":(top,icase,literal){path}\n" for path in inner)
+    paths = "".join(f":(top,icase,literal){path}\n" for path in layout.obeyed if "\n" not in path)
     data = os.fsencode(f"{new}\n{since}--\n{paths}")
     words = ("rev-list", "-n1", "--ignore-missing", "--stdin")
     return agent.box.ask(*words, data=data) == b"" and not any("\n" in path for path in layout.obeyed)

@@ -225,10 +225,10 @@ def _obeyed(policy: Policy, repository: Repository, directory: GitDirectory) -> 
         return
     worktree = directory.worktree
     for row in repository.executed:
-        if row.path == worktree and not row.passed:
+        if row.path == worktree:
             yield "."
         elif row.path.startswith(f"{worktree.rstrip('/')}/"):
-            yield row.path[len(worktree.rstrip("/")) + 1 :] + (tables_paths.PASSED if row.passed else "")
+            yield row.path[len(worktree.rstrip("/")) + 1 :]
 
 
 def _directories(repository: Repository) -> tuple[GitDirectory, ...]:

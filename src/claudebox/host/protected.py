@@ -204,21 +204,19 @@ def _look_through(name: str, workdir: str, stub: StubKind, reason: str) -> Itera
 
 
 def _look_at(executed: Executed, base: str, real: str) -> ProtectedPath | None:
-    """Look at what git obeys in a directory, if it is there; one that is only passed has to stay where it is."""
+    """Look at what git obeys in a directory, if it is there."""
     path, stub, reason = executed.path, executed.stub, executed.reason
     if path in (base, real):
-        return None if executed.passed else ProtectedPath(tables_paths.GIT, base, reason, "none", "whole")
+        return ProtectedPath(tables_paths.GIT, base, reason, "none", "whole")
     top = next((top for top in (base, real) if path.startswith(top.rstrip("/") + "/")), None)
     if top is None:
         return None
     relative = path[len(top.rstrip("/")) + 1 :]
-    row = _look(tables_paths.GIT, base, relative, "directory" if executed.passed else stub, reason)
+    row = _look(tables_paths.GIT, base, relative, stub, reason)
     itself = row.path == f"{base.rstrip('/')}/{relative}" and os.path.isdir(row.path)
-    if executed.generated and not executed.passed and (itself or (row.path == path and row.kind == "missing")):
+    if executed.generated and (itself or (row.path == path and row.kind == "missing")):
         return row.replace(copy=syscalls.sha256(os.fsencode(row.path))[:16])
-    if not executed.passed or row.kind != "present" or row.identity is None or not itself:
-        return row
-    return row.replace(kind="held", parents=(*row.parents, (row.path, row.identity)))
+    return row
 
 
 def _checkouts(workdir: str, repository: Repository) -> Iterator[str]:

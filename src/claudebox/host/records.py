@@ -85,8 +85,7 @@ class ProtectedPath(Value):
     path: str
     reason: str
     stub: StubKind  # what stands in for it where it is missing
-    # whole: it is the project itself; held: only where it lies counts
-    kind: Literal["missing", "present", "link", "whole", "held"] = "missing"
+    kind: Literal["missing", "present", "link", "whole"] = "missing"  # whole: it is the project itself
     identity: Identity | None = None
     parents: tuple[tuple[str, Identity], ...] = ()  # directories between the project and it
     copy: str = ""  # of hooks that a tool writes: the name of the writable copy that stands inside in its place

@@ -61,8 +61,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
         yield Mount(row.path, "ro-bind", reason, source, pinned=pinned, role="protected", stub=stub)
     yield from _ignored(closed, host)
     # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
-    held = (row for row in host.project.protected if row.kind == "held" and row.name not in _opened(policy))
-    pins = {path: identity for row in (*closed, *held) for path, identity in row.parents}
+    pins = {path: identity for row in closed for path, identity in row.parents}
     pins.update((row.path, row.identity) for row in host.project.pinned)
     taken = {row.path for row in closed}
     for path, identity in pins.items():

@@ -132,7 +132,7 @@ class _Account:
         self.workdir = places.workdir.rstrip("/")
         self.unseen: list[tuple[str, str]] = []
         self._rows, self._after = rows, after
-        protected = (row for row in places.protected if row.kind not in ("whole", "held"))
+        protected = (row for row in places.protected if row.kind != "whole")
         self._find_protected = trees.nearest_in({self._relative(row.path): row for row in protected})
         self._standing = {self._relative(path) for path in places.standing}
         self._stubs = {self._relative(path) for path in places.stubs}

@@ -197,7 +197,6 @@ OWN = "claudebox"  # settings of the user that lie in the project; nothing opens
 SERVERS = ".mcp.json"  # the client fails on anything else than a file here, or nothing
 WORKTREES = ".claude/worktrees"  # where Claude Code makes worktrees
 ASIDE = ".claudebox"  # what follows the name of an entry that was put aside
-PASSED = "/.."  # what follows a directory of which only the place counts
 
 # In the project: path, what stands in if it is missing, why.
 PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
