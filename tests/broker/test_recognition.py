@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import assume, given
-from hypothesis import settings as bounds
 from hypothesis import strategies as st
 
 from claudebox.broker.http.cleaning import Cleaner, Recognizer, longest
@@ -143,21 +142,29 @@ def _wrapped(value: str, end: str) -> bytes:
     return end.join(text[at : at + 64] for at in range(0, len(text), 64)).encode()
 
 
-@pytest.mark.parametrize("name", SPELLINGS)
-@given(value=tokens, before=noise, after=noise, cuts=sizes)
-@bounds(max_examples=25)
+def clean(found: Recognizer, parts: list[bytes]) -> bytes:
+    cleaner = Cleaner(lambda: found)
+    return b"".join([*(cleaner.feed(piece) for piece in parts), cleaner.end()])
+
+
+@given(name=st.sampled_from([*SPELLINGS]), value=tokens, before=noise, after=noise, cuts=sizes)
 def test_no_spelling_of_a_value_passes_however_it_is_cut(name, value, before, after, cuts):
     # proves SECRET-03, K05, OLD-B4
     found, _ = recognizer(value)
-    spelled = SPELLINGS[name](value)
-    content = before + b" " + spelled + b" " + after
-    cleaner = Cleaner(lambda: found)
-    out = b"".join([*(cleaner.feed(piece) for piece in pieces(content, cuts)), cleaner.end()])
+    content = before + b" " + SPELLINGS[name](value) + b" " + after
+    out = clean(found, pieces(content, cuts))
 
     assert len(out) == len(content)
-    assert out != content
     changed = sum(a != b for a, b in zip(out, content, strict=True))
     assert changed > len(value) // 2, out
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_every_spelling_of_a_value_is_recognised(name):
+    # proves SECRET-03
+    value = 'tok_4f9aK2mQ/7xWc+Z8rT=3vB6 nH1j"<&>'
+    content = b"<" + SPELLINGS[name](value) + b">"
+    assert sum(a != b for a, b in zip(clean(recognizer(value)[0], [content]), content, strict=True)) > len(value) // 2
 
 
 @given(tokens, noise)
@@ -213,8 +220,7 @@ PARTS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("spelling", PARTS)
-@given(st.data())
+@given(st.sampled_from([*PARTS]), st.data())
 def test_a_run_of_twelve_characters_of_a_value_does_not_come_back(spelling, data):
     # proves NEW-N10
     value = ("ghp_" + "".join(data.draw(st.lists(st.sampled_from(_CHANCE), min_size=30, max_size=60)))).encode()
@@ -222,17 +228,14 @@ def test_a_run_of_twelve_characters_of_a_value_does_not_come_back(spelling, data
     found, placeholder = recognizer(value.decode())
     at = data.draw(st.integers(4, len(value) - 12))
     part = value[at : at + data.draw(st.integers(12, len(value)))]
-    text = b'{"a": "' + PARTS[spelling](part) + b'", "b": 1}\n'
-    cuts = data.draw(sizes)
-    cleaner = Cleaner(lambda: found)
-    out = b"".join([*(cleaner.feed(piece) for piece in pieces(text, cuts)), cleaner.end()])
+    spelled = PARTS[spelling](part)
+    text = b'{"a": "' + spelled + b'", "b": 1}\n'
+    out = clean(found, pieces(text, data.draw(sizes)))
 
     assert len(out) == len(text)
-    same = max(
-        (end - start for start in range(len(text)) for end in range(start + 1, len(text) + 1)
-         if text[start:end] == out[start:end] and text[start:end] in PARTS[spelling](part)), default=0,
-    )  # fmt: skip
-    assert same <= 4, out
+    inside = slice(7, 7 + len(spelled))
+    same = "".join(" ="[a == b] for a, b in zip(out[inside], text[inside], strict=True))
+    assert max(map(len, same.split())) <= 4 if "=" in same else True, out
     assert placeholder.encode() in out or part != value or spelling != "as it is"
 
 
