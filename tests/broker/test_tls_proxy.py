@@ -105,9 +105,9 @@ async def bench(
     record = Log(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
     issued = await certificates.obtain([HOST])
     reception = Reception()
-    interceptor = Interceptor([secret, *rows], issued.contexts, str(bundle), dialer, record, reception)  # type: ignore[arg-type]
+    interceptor = Interceptor([secret, *rows], issued.contexts, str(bundle), dialer, record)  # type: ignore[arg-type]
     listener = socket.create_server(("127.0.0.1", 0))
-    interceptor.serve(listener, HOST, 443)
+    interceptor.serve(reception, listener, HOST, 443)
     try:
         yield Bench(issued.trusted, dialer, listener.getsockname()[1], log, secret)
     finally:

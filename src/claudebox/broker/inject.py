@@ -245,10 +245,10 @@ class Interceptor:
 
     def __init__(
         self, secrets: Iterable[Replacement], contexts: dict[str, ssl.SSLContext], bundle: str, dialer: Dialer,
-        log: Log, reception: Reception,
+        log: Log,
     ) -> None:  # fmt: skip
         """`contexts` are for TLS as each of the hosts, `bundle` has the authorities that this machine trusts."""
-        self._contexts, self._dialer, self._log, self._reception = contexts, dialer, log, reception
+        self._contexts, self._dialer, self._log = contexts, dialer, log
         self._room = Room(_MOST, _DESCRIPTORS)
         self._upstream = upstream_context(bundle)
         secrets = tuple(secrets)
@@ -265,9 +265,9 @@ class Interceptor:
         caller.expect()
         await self._serve(caller, host, port)
 
-    def serve(self, listener: socket.socket, host: str, port: int) -> None:
+    def serve(self, reception: Reception, listener: socket.socket, host: str, port: int) -> None:
         """Accept callers on the address that stands for a host inside."""
-        self._reception.listen(listener, self._room, functools.partial(self._serve, host=host, port=port))
+        reception.listen(listener, self._room, functools.partial(self._serve, host=host, port=port))
 
     async def _serve(self, caller: Visitor, host: str, port: int) -> None:
         rules = _Rules(self._substitutions[host, port], self._log, host, port)
@@ -383,17 +383,16 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
     own = config.authorities or _bundle(config.bundle)
     trusted = syscalls.memory_file(own)
     place = f"/proc/self/fd/{trusted}" if own else ""
-    interceptor = Interceptor(secrets, issued.contexts, place, dialer, context.log, context.reception)
+    interceptor = Interceptor(secrets, issued.contexts, place, dialer, context.log)
     os.close(trusted)
     context.interceptor = interceptor
     for name, others in ((AUTHORITY, config.inside or own), (NAMED, config.named)):
         for descriptor in context.files(name):
             threading.Thread(target=_write, args=(descriptor, others + issued.trusted), daemon=True).start()
-    for name, host, port in config.listeners:
-        interceptor.serve(await context.wait_listener(name), host, port)
     passages = Passages(dialer, context.log)
-    for name, host, port in config.passages:
-        passages.serve(context.reception, await context.wait_listener(name), host, port)
+    for name, host, port in config.listeners:
+        serve = interceptor.serve if interceptor.find_handler(host, port) else passages.serve
+        serve(context.reception, await context.wait_listener(name), host, port)
 
     async def close() -> None:
         watch.close()

@@ -27,7 +27,7 @@ from claudebox.tables.network import FRAMING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from claudebox.agent.record import LoginFile, Upstream
     from claudebox.broker.facts import ModelLogin
@@ -372,14 +372,7 @@ def as_document(plan: Plan) -> dict[str, object] | None:
 def served(policy: Policy, host: Host) -> tuple[Served, ...]:
     """Return the listeners inside for models and for the hosts of secrets."""
     models = (Served(model.listener, "stream", model.port) for model in _models(policy, host))
-    return (*models, *_served_secrets(policy, host))
-
-
-def _served_secrets(policy: Policy, host: Host) -> tuple[Served, ...]:
-    if not host.secrets.held:
-        return ()
-    rows = (*_places(host), *_passages(policy, host))
-    return tuple(Served(name, "stream", port, address) for name, (_, port), address in rows)
+    return (*models, *(Served(name, "stream", port, alias) for name, _, port, alias in _stand_in(policy, host)))
 
 
 def plan_injection(policy: Policy, host: Host) -> InjectConfig:
@@ -392,8 +385,7 @@ def plan_injection(policy: Policy, host: Host) -> InjectConfig:
         named=host.network.company.named if host.network.company is not None else b"",
         ranges=network_plan.closed_ranges(policy.addresses),
         proxy=network_plan.usable_proxy(host.environ)[0],
-        listeners=tuple((name, *place) for name, place, _ in _places(host)),
-        passages=tuple((name, *place) for name, place, _ in _passages(policy, host)),
+        listeners=tuple(row[:3] for row in _stand_in(policy, host)),
         environ=tuple(host.environ.items()) if any(row.source[:8] == "command:" for row in host.secrets.held) else (),
         home=host.home,
         workdir=host.workdir.real,
@@ -413,21 +405,15 @@ def with_values(broker: Broker, held: tuple[SecretRequest, ...]) -> Broker:
     return broker.replace(inject=broker.inject.replace(secrets=rows))
 
 
-def _places(host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:
-    aliases = network_plan.aliases(host)
-    places = dict.fromkeys(place for secret in host.secrets.held for place in secret.hosts)
-    return [(f"secrets-{index}", place, aliases[place[0]]) for index, place in enumerate(places)]
+def _stand_in(policy: Policy, host: Host) -> Iterator[tuple[str, str, int, str]]:
+    """Yield the listeners for hosts of secrets: a name, host and port, and the address inside that stands for it.
 
-
-def _passages(policy: Policy, host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:
-    """Return other ports of these hosts: /etc/hosts leads their names to us, so we must pass them on."""
-    taken = {place for secret in host.secrets.held for place in secret.hosts}
+    /etc/hosts leads their names to us, so other ports of them must be passed on.
+    """
+    held = [place for secret in host.secrets.held for place in secret.hosts]
     permission = Permission(parse_domain(row.name, row.origin) for row in policy.domains)
     ports = _OTHER_PORTS if policy.tier.uplink else _OTHER_PORTS[:1]  # the proxy of tier `allow` serves port 80
-    places = [
-        ((name, port), address)
-        for name, address in network_plan.aliases(host).items()
-        for port in ports
-        if (name, port) not in taken and (policy.tier.uplink or permission.rule(name, port) is not None)
-    ]
-    return [(f"passage-{index}", *row) for index, row in enumerate(places)]
+    others = [(name, port) for name, _ in held for port in ports
+              if policy.tier.uplink or permission.rule(name, port) is not None]  # fmt: skip
+    for index, (name, port) in enumerate(dict.fromkeys((*held, *others))):
+        yield f"secrets-{index}", name, port, network_plan.aliases(host)[name]

@@ -167,7 +167,6 @@ class InjectConfig(Value):
     ranges: Ranges = Ranges()
     proxy: HostProxy | None = None  # of this machine
     listeners: tuple[tuple[str, str, int], ...] = ()  # name of the listener inside, host and port that it stands for
-    passages: tuple[tuple[str, str, int], ...] = ()  # the same for ports where nothing is injected
     environ: tuple[tuple[str, str], ...] = ()  # of the host, for `command:` sources
     home: str = ""
     workdir: str = ""
