@@ -5,6 +5,7 @@ Off the launch path: `files` caches what `read_document` returns, by the content
 
 from __future__ import annotations
 
+import bisect
 import difflib
 import json
 import re
@@ -32,6 +33,7 @@ _LONG_KEY = re.compile(
     r"""(?m)(?:^|[{,])[ \t]*+\[?+\[?+(?:[ \t]*+(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.){100}"""
 )
 _SHOWN = 60  # characters of a wrong value
+_NEAR = 16384  # characters behind a key in which an item of its array is looked for
 _LISTED = "`claudebox help settings` lists them"
 _TYPES = {
     str: "a string", bool: "true or false", int: "a number", float: "a number", list: "an array", dict: "a table",
@@ -81,7 +83,7 @@ def unknown_key(key: str, origin: str) -> ClaudeboxError:
 def _check_text(origin: str) -> _Check:
     from claudebox.settings.files import Source
 
-    return _Check(Source("", origin, "user", b""), Lines("", is_json=False))
+    return _Check(Source("", origin, "user", b""), Lines(""))
 
 
 def _explained(row: Setting) -> str:
@@ -175,7 +177,7 @@ def parse_source(source: Source) -> tuple[dict[str, Any], Lines]:
         raise ClaudeboxError(f"{source.shown}{f':{line}' * bool(line)}: {problem}") from None
     if not isinstance(document, dict):
         raise ClaudeboxError(f"{source.shown} is {describe_kind(document)}, and settings are a table")
-    return document, Lines(text, is_json=is_json)
+    return document, Lines(text)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -241,56 +243,32 @@ def _suggest(name: str, known: Iterable[str], otherwise: str = "") -> str:
 class Lines:
     """The lines of keys, found by their text, since `tomllib` does not tell."""
 
-    _HEADER = re.compile(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(?:#.*)?$")
-    _KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*(?:\.\s*"?([\w-]+)"?\s*)?=""")
-    _JSON_KEY = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:')
+    # `[name]` or `[[name]]`; `name =` or `name.other =` at the beginning of a line, or in a table on one line; JSON.
+    _KEY = re.compile(
+        r"""(?m)^[ \t]*\[+([^][\n]+)\]|^[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([\w-]+))[ \t]*[=.]|[{,]\s*([\w-]+)[ \t]*="""
+        r"""|"((?:[^"\\\n]|\\.)*)"\s*:"""
+    )
 
-    def __init__(self, text: str, *, is_json: bool) -> None:
-        self._text = text.split("\n")
-        self._known: dict[tuple[str | int, ...], int] = {}
-        (self._scan_json if is_json else self._scan_toml)()
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._places: dict[str, list[int]] = {}  # where keys end, by name
+        for key in self._KEY.finditer(text):
+            self._places.setdefault("".join(filter(None, key.groups())).strip(" \t\"'"), []).append(key.end())
 
-    def _scan_toml(self) -> None:
-        table: tuple[str | int, ...] = ()
-        counts: dict[str, int] = {}
-        for number, line in enumerate(self._text, 1):
-            if header := self._HEADER.match(line):
-                name = header[2].strip().strip("\"'")
-                table = (name,)
-                if header[1] == "[[":
-                    table = (name, counts.get(name, 0))
-                    counts[name] = counts.get(name, 0) + 1
-                self._known.setdefault((name,), number)
-                self._known.setdefault(table, number)
-            elif key := self._KEY.match(line):
-                name = key[1] or key[2] or key[3] or ""
-                self._known.setdefault((*table, name), number)
-                if key[4]:
-                    self._known.setdefault((*table, name, key[4]), number)
-
-    def _scan_json(self) -> None:
-        for number, line in enumerate(self._text, 1):
-            for key in self._JSON_KEY.finditer(line):
-                self._known.setdefault((key[1],), number)
-
-    def of(self, *path: str | int) -> int:
-        """Return the line of a key, or of the table around it; 0 if it was not found."""
-        while path:
-            if path in self._known:
-                return self._known[path]
-            if len(path) > 1 and isinstance(path[-1], str) and (path[-1],) in self._known:
-                return self._known[path[-1:]]
-            path = path[:-1]
-        return 0
-
-    def of_item(self, key: str, item: object) -> int:
-        """Return the line of one string of an array."""
-        start = self.of(key)
-        for number in range(start, min(start + 500, len(self._text) + 1)) if start else ():
-            line = self._text[number - 1]
-            if f'"{item}"' in line or f"'{item}'" in line:
-                return number
-        return start
+    def of(self, *path: str | int, item: object = None) -> int:
+        """Return the line of a key, or of an item of its array, or of the table around it; 0 if none was found."""
+        at, found, first = -1, [], 0
+        for part in path:
+            if isinstance(part, str):
+                found = self._places.get(part, [])
+                first = bisect.bisect(found, at)
+                at = found[first] if first < len(found) else at
+            elif first + part < len(found):  # the number of one of several
+                at = found[first + part]
+        if item is not None and at >= 0:
+            quoted = (self._text.find(f"{mark}{item}{mark}", at, at + _NEAR) for mark in "\"'")
+            at = next((place for place in quoted if place >= 0), at)
+        return self._text.count("\n", 0, at) + 1 if at >= 0 else 0
 
 
 class _Check:
@@ -394,7 +372,7 @@ class _Check:
             self._mistyped(row, value, line)
             return
         for item in map(_as_text, value if isinstance(value, list) else [value]):
-            where = self._lines.of_item(row.file_key, item)
+            where = self._lines.of(row.file_key, item=item)
             if not self._is_text(row, item, where, ": each element"):
                 continue
             if row.key == "env" and self._role == "project" and item in LOADERS:
