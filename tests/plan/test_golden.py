@@ -96,10 +96,6 @@ def lines(made: Plan) -> Iterator[str]:
 def shown(word: bwrap.Word) -> str:
     if isinstance(word, bytes):
         return f"<content {len(word)} bytes {sha256(word).hexdigest()[:12]}>"
-    if isinstance(word, bwrap.Socket):
-        return f"<socket {word.name}>"
-    if isinstance(word, bwrap.Pipe):
-        return f"<pipe {word.name}>"
     if isinstance(word, Deferred):
         return f"{word.before}<{word.key}>{word.after}"
     return bash_quote(word)

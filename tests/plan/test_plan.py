@@ -8,8 +8,9 @@ from claudebox.base.errors import NOT_FOUND, ClaudeboxError
 from claudebox.git.facts import Repository, Store
 from claudebox.host.records import Bubblewrap
 from claudebox.plan import compose, seccomp
+from claudebox.plan.limits import spell_limits
 from claudebox.plan.records import Mount
-from claudebox.settings.records import MountRequest, NameRequest, Policy
+from claudebox.settings.records import LimitRequest, MountRequest, NameRequest, Policy
 from claudebox.tables import environment as tables_environment
 
 CLIENT = Policy("client", ("-p", "hello"))
@@ -231,3 +232,9 @@ def test_a_name_that_is_not_set_is_mentioned_if_a_flag_asked_for_it():
     assert compose.make_plan(CLIENT.replace(names=names), hosts.debian()).warnings == (
         "--env: NO_SUCH is not set on the host",
     )
+
+
+def test_every_limit_is_said():
+    # proves LIMIT-01
+    for name in LimitRequest._fields:
+        assert spell_limits(LimitRequest(**{name: 1 << 30})), name

@@ -31,20 +31,8 @@ STAGE, EMPTY = "/run/claudebox/stage", "empty"
 _BINDS = {"bind": "--bind", "ro-bind": "--ro-bind", "device": "--dev-bind"}
 
 
-class Socket(Value):
-    """A word that is the path of a socket which the launcher makes."""
-
-    name: str
-
-
-class Pipe(Value):
-    """A word that is the number of a descriptor from which a text comes that the broker writes."""
-
-    name: str
-
-
 # Bytes are the content of a descriptor.
-Word = str | bytes | Socket | Pipe | Deferred
+Word = str | bytes | Deferred
 
 
 class Placed(Value):
@@ -57,17 +45,7 @@ class Placed(Value):
 
 def options(plan: Plan, *, by_name: bool = False) -> Iterator[tuple[Word, ...]]:
     """Yield the options of the plan in the order in which bwrap must see them; `by_name`: it makes every mount."""
-    yield ("--die-with-parent",)
-    for namespace in plan.namespaces:
-        yield (f"--unshare-{namespace}",)
-    if plan.disable_userns:
-        yield ("--disable-userns",)
-    yield "--cap-drop", "ALL"
-    if plan.hostname:
-        yield "--hostname", "claudebox"
-    if plan.detached:
-        yield ("--new-session",)
-    yield "--seccomp", plan.seccomp
+    yield from _confinement(plan)
     for variable in plan.variables:
         yield "--setenv", variable.name, variable.deferred or variable.value
     rows = [] if by_name else place(plan)
@@ -86,6 +64,20 @@ def options(plan: Plan, *, by_name: bool = False) -> Iterator[tuple[Word, ...]]:
         yield "--remount-ro", dest
     # Whoever is in the project before everything is mounted stands beneath it; the gate goes there.
     yield "--chdir", plan.start if by_name else "/"
+
+
+def _confinement(plan: Plan) -> Iterator[tuple[Word, ...]]:
+    yield ("--die-with-parent",)
+    for namespace in plan.namespaces:
+        yield (f"--unshare-{namespace}",)
+    if plan.disable_userns:
+        yield ("--disable-userns",)
+    yield "--cap-drop", "ALL"
+    if plan.hostname:
+        yield "--hostname", "claudebox"
+    if plan.detached:
+        yield ("--new-session",)
+    yield "--seccomp", plan.seccomp
 
 
 def place(plan: Plan) -> list[Placed]:
@@ -164,9 +156,9 @@ def _mount(mount: Mount, plan: Plan) -> tuple[tuple[Word, ...], ...]:
         case "bind" | "ro-bind" | "device":
             return ((_BINDS[mount.kind], mount.source, dest),)
         case "mask" | "socket":
-            return (("--ro-bind", "/dev/null" if mount.kind == "mask" else Socket(mount.source), dest),)
+            return (("--ro-bind", "/dev/null" if mount.kind == "mask" else Deferred(mount.source), dest),)
         case "copy" | "late":  # over the file; `--file` would write into it
-            content = mount.content if mount.kind == "copy" else Pipe(mount.source)
+            content = mount.content if mount.kind == "copy" else Deferred(mount.source)
             return _permissions(mount), ("--ro-bind-data", content, dest)
         case "symlink":
             return (("--symlink", mount.source, dest),)

@@ -65,11 +65,9 @@ def dry_run(plan: Plan) -> Iterator[str]:
     contents: list[bytes] = []
 
     def word(value: bwrap.Word) -> str:
-        if isinstance(value, bwrap.Socket):  # it exists while a broker does
-            return f"/tmp/claudebox-broker/{value.name}"
         if isinstance(value, str):
             return bash_quote(value)
-        contents.append(_content(value))
+        contents.append(value if isinstance(value, bytes) else b"***")
         return str(9 + len(contents))
 
     if plan.broker is not None:
@@ -84,7 +82,9 @@ def dry_run(plan: Plan) -> Iterator[str]:
         if name == "--setenv" and rest[0] in secret:
             yield f"  --setenv {word(rest[0])} '***' \\"
             continue
-        yield f"  {' '.join(word(value) for value in (_by_name(row), *rest))} \\"
+        if name == "--ro-bind" and isinstance(rest[0], Deferred):  # a socket, which exists while a broker does
+            name, rest[0] = "--ro-bind-try", f"/tmp/claudebox-broker/{rest[0].key}"
+        yield f"  {' '.join(map(word, (name, *rest)))} \\"
     yield f"  -- {' '.join(word(value) for value in plan.command)} \\"
     for index, content in enumerate(contents):
         end = " \\" if index + 1 < len(contents) else ""
@@ -94,18 +94,6 @@ def dry_run(plan: Plan) -> Iterator[str]:
         for stub in reversed(plan.stubs):
             yield f"{'rmdir' if stub.kind == 'directory' else 'rm'} {bash_quote(stub.path)}"
         yield "(exit $status)"
-
-
-def _content(word: bytes | bwrap.Pipe | Deferred) -> bytes:
-    """Return the content that a word stands for, as far as it is known before a launch."""
-    if isinstance(word, Deferred):
-        return b"***"
-    return b"" if isinstance(word, bwrap.Pipe) else word  # a broker writes it
-
-
-def _by_name(row: tuple[bwrap.Word, ...]) -> bwrap.Word:
-    """Return the name of an option that does without a broker."""
-    return "--ro-bind-try" if any(isinstance(value, bwrap.Socket) for value in row) else row[0]
 
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,+@%=")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Deferred(Value):
     """A text that the launcher fills in after the question: nothing is run to show a plan."""
 
-    key: str  # what it is: PACKAGES, GIT_TOKEN, or the placeholder of a secret
+    key: str  # what it is: PACKAGES, GIT_TOKEN, the placeholder of a secret, a socket or a text of the broker
     before: str = ""
     after: str = ""
 

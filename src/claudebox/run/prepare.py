@@ -9,7 +9,6 @@ from claudebox.base import syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.plan import bwrap
-from claudebox.plan.bwrap import Pipe, Socket
 from claudebox.plan.records import Deferred
 
 TYPE_CHECKING = False
@@ -39,39 +38,39 @@ def prepare(
 
     `by_name`: bwrap makes every mount itself.
     """
-    texts = {**texts, **{key: text for sidecar in sidecars for key, text in sidecar.texts.items()}}
-    sockets = {name: path for sidecar in sidecars for name, path in sidecar.sockets.items()}
-    pipes = [pipe for sidecar in sidecars for pipe in sidecar.pipes]
-    given = [word for row in bwrap.options(plan, by_name=by_name) for word in row]
-    count = len(given) + len(plan.gate) + len(plan.command)
+    texts = dict(texts)
+    pipes: list[tuple[str, int]] = []
+    for sidecar in sidecars:
+        texts |= {**sidecar.texts, **sidecar.sockets}
+        pipes += sidecar.pipes
+    rows = tuple(bwrap.options(plan, by_name=by_name))
+    count = sum(map(len, rows)) + len(plan.gate) + len(plan.command)
     if count > bwrap.MAX_WORDS:
         raise ClaudeboxError(
             f"the sandbox and its command have {count} words, and bwrap takes {bwrap.MAX_WORDS}",
             hint="pass fewer arguments, for example in a file, or mount fewer paths",
         )
-    needed = sum(not isinstance(word, str) for word in given) + _SPARE_DESCRIPTORS
+    needed = sum(not isinstance(word, str) for row in rows for word in row) + _SPARE_DESCRIPTORS
     open_files = _raise_limit(needed) if 0 <= os.sysconf("SC_OPEN_MAX") < needed else None
     descriptors: list[int] = []
-    words: list[str] = []
 
     def hand(descriptor: int) -> str:
         descriptors.append(own(descriptor))
         return str(descriptors[-1])
 
-    for word in given:
-        if isinstance(word, str):
-            words.append(word)
-        elif isinstance(word, Deferred):
-            text = f"{word.before}{texts[word.key]}{word.after}"
-            words.append(hand(syscalls.memory_file(os.fsencode(text))) if words[-1] == "--file" else text)
-        elif isinstance(word, Socket):
-            words.append(sockets[word.name])
-        elif isinstance(word, Pipe):
-            pipe = next(pipe for pipe in pipes if pipe[0] == word.name)
+    def fill(option: bwrap.Word, word: bwrap.Word) -> str:
+        if isinstance(word, bytes):
+            return hand(syscalls.memory_file(word))
+        if not isinstance(word, Deferred):
+            return word
+        if option == "--ro-bind-data":
+            pipe = next(pipe for pipe in pipes if pipe[0] == word.key)
             pipes.remove(pipe)
-            words.append(hand(pipe[1]))
-        else:
-            words.append(hand(syscalls.memory_file(word)))
+            return hand(pipe[1])
+        text = f"{word.before}{texts[word.key]}{word.after}"
+        return hand(syscalls.memory_file(os.fsencode(text))) if option == "--file" else text
+
+    words = [fill(row[0], word) for row in rows for word in row]
     arguments = hand(syscalls.memory_file(os.fsencode("\0".join((*words, "")))))
     argv = ("bwrap", "--args", arguments, "--", *plan.gate, *plan.command)
     return Prepared(argv, tuple(descriptors), open_files)
