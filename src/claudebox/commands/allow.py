@@ -26,6 +26,8 @@ _PATIENCE = 5.0
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
     """Tell the broker of every such session."""
+    if any(map(settings_domains.is_group, flags.words)):
+        flags = flags.replace(reader=None)  # it may be the user's own: a broken file stops it, else it only warns
     settings, _ = session.read_settings(flags, environ)
     requests = [(word, f"claudebox {flags.verb}") for word in flags.words]
     names = tuple(dict.fromkeys(str(domain) for domain, _ in settings_domains.expand(requests, read_groups(settings))))

@@ -124,8 +124,7 @@ VERBS: tuple[Verb, ...] = (
          "Copies them to ~/.claudebox/drop, which every session can read; Ctrl+V in the agent pastes the newest "
          "picture."),
     Verb("allow", "DOMAIN...", "A running session", "permit domains right now", "commands.allow", (),
-         "For sessions of tier `allow` in this directory, and agents that were started here, until they end.",
-         strict=True),
+         "For sessions of tier `allow` in this directory, and agents that were started here, until they end."),
     Verb(
         "publish", "[AGENT] [[HOST:]PORT]...", "A running session", "open ports at localhost", "commands.publish",
         (Setting("off", ("--off",), "switch", "Showing", "close these ports, or all that this verb opened"), _JSON),
