@@ -515,7 +515,7 @@ def test_the_user_can_let_a_domain_into_the_session_that_runs(plain_netbox):
     box = plain_netbox
 
     def admit(*words: str) -> subprocess.CompletedProcess[str]:
-        done: subprocess.CompletedProcess[str] = box.host(box.program, "allow", "-y", *words)
+        done: subprocess.CompletedProcess[str] = box.host(box.program, "allow", *words)
         return done
 
     nobody = admit(f"other.example:{PORT}")
