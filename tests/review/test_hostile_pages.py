@@ -704,7 +704,7 @@ LINES = st.lists(st.sampled_from("abcde"), max_size=30)
 
 @given(LINES, LINES)
 def test_a_difference_has_every_line_of_both_texts(old, new):
-    marks = diffs._compare_lines(old, new, time.monotonic() + 10)
+    marks = diffs._compare_lines(old, new, time.monotonic() + 10) or ""
     kept: list[list[str]] = [[], []]
     for mark in marks:
         for side, other in ((0, "+"), (1, "-")):

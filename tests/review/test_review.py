@@ -149,6 +149,21 @@ def test_a_withheld_value_stops_the_page_and_is_named(project):
     assert SECRET in page_of(project)  # the control: without the variable nothing is withheld
 
 
+def test_a_masked_value_stops_the_page_and_is_named(project):
+    # proves REVIEW-01
+    config = 'network = "none"\nundo_keep = "5"\nproject_secrets = "mask"\n'
+    project.write(f"{project.home}/.claudebox/config.toml", config, mode=0o600)
+    project.sh(f"cat .env; echo \"key = '{SECRET}'\" >src/config.py")  # as if it had learnt it elsewhere
+    done = project.claudebox("review")
+
+    assert done.returncode == 125
+    assert "line 1 of .env" in done.stderr
+    assert "src/config.py" in done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    project.sh("echo more >>README.md")
+    assert SECRET not in page_of(project)
+
+
 def test_a_value_is_found_that_markup_would_divide(project):
     project.write("a.py", "token = 'x'\n")
     value = "a8f<k2&j3'h\u202e4s9dk3j"
@@ -208,6 +223,14 @@ def test_a_damaged_log_says_what_is_missing(project):
     ]
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     page_of(project)
+
+    log.write_bytes(b"".join(lines))
+    (snapshots,) = Path(f"{project.home}/.claudebox/instances").glob("*/undo/*.sqlite")
+    os.truncate(snapshots, 5000)
+    text = text_of(page_of(project))
+    assert "what changed in files is not known" in text
+    assert str(snapshots.parent) in text
+    assert "README.md" in text
 
 
 def test_sessions_that_ran_at_the_same_time_are_named(tmp_path):
@@ -385,6 +408,7 @@ def test_the_results_of_tasks_become_a_page(user_box):
 
 def test_a_task_has_a_page_of_its_own(tmp_path):
     patch = b"diff --git a/a b/a\nnew file mode 100644\n--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+<b>\n"
+    patch += b"diff --git a/.env b/.env\n--- a/.env\n+++ b/.env\n@@ -1 +1 @@\n-KEY=%s\n+KEY=x\n" % SECRET.encode()
     (tmp_path / "work.patch").write_bytes(patch)
     (tmp_path / "log.jsonl").write_text(
         json.dumps({"kind": "decision", "host": "evil.example", "port": 443, "verdict": "denied", "time": 5}) + "\n"
@@ -394,8 +418,11 @@ def test_a_task_has_a_page_of_its_own(tmp_path):
 
     assert isinstance(story, Story)
     assert next(read_patch(patch, 9)).how == "new"
-    for told in ("fix", "failed", "the agent ended with 1", "evil.example", "<b>", "git apply work.patch"):
+    for told in ("review of a task", "failed", "the agent ended with 1", "evil.example", "<b>", "git apply work.patch"):
         assert told in text
+    assert "2 files, 2 lines added, 1 removed" in text
+    assert "not shown: files of this name hold secrets" in text
+    assert SECRET not in text
 
 
 def test_a_session_of_the_real_client_shows_what_was_asked_done_and_spent(project, real_client, model):

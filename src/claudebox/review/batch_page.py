@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _OUTCOMES = {"done": "done", "retry": "retry", "cancelled": "retry", "incomplete": "retry"}  # the others have failed
 _NAMES = {"done": "done", "failed": "failed", "retry": "worth another try"}
-_TOP = 6
+_TOP = 6  # rows of a list
+_SAID = 300  # characters
 _MOST = 1e9
 _HEADS = (("Task", ""), ("Outcome", ""), ("Changes", "n"), ("Cost", "n"), ("Time", "n"), ("Tries", "n"))
 
@@ -67,10 +68,15 @@ def _read_row(name: str, result: dict[str, Any], results: str, page: str) -> Tas
     has_page = isinstance(files, dict) and PAGE in files
     place = os.path.relpath(f"{results}/{name}/{PAGE}", os.path.dirname(page)) if has_page else ""
     return TaskRow(
-        name, str(result.get("status", "?"))[:40], str(result.get("why", ""))[:300], str(result.get("said", ""))[:300],
+        name, str(result.get("status", "?"))[:40], _shorten(result.get("why")), _shorten(result.get("said")),
         _amount(result.get("cost_usd")), _amount(result.get("seconds")), int(_amount(result.get("tries")) or 0),
         count_changes(result), place,
     )  # fmt: skip
+
+
+def _shorten(text: object) -> str:
+    """Return the beginning of a text in one line."""
+    return " ".join(text[:_SAID].split()) if isinstance(text, str) else ""
 
 
 def _amount(value: object) -> float | None:
@@ -164,7 +170,7 @@ def _spread(rows: Sequence[TaskRow]) -> Section:
     without = len(rows) - len(costs)
     note = E("p", f"{say_some(without, 'task')} without a known cost", class_="note") if without else None
     return make_section("spread", "Cost and time", E("div", figures, class_="columns"), note,
-                        E("div", tops, class_="columns"))  # fmt: skip
+                        E("div", tops, class_="columns") if len(rows) > _TOP else None)  # fmt: skip
 
 
 def _top(

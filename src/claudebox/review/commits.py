@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from claudebox.git.sandbox import Tools
     from claudebox.git.sides import Side
+    from claudebox.review.diffs import FileChange
     from claudebox.review.records import Allowance
     from claudebox.undo.manifest import KeptRefs
 
@@ -107,8 +108,7 @@ def _read_changes(side: Side, commit: Commit, prefix: str, allowance: Allowance)
         commit.files.append(change)
         change.path = prefix + change.path
         change.origin = change.origin and prefix + change.origin
-        if change.how != "new" and holds_secrets(change.path, change.origin):
-            change.hunks, change.sizes, change.note = [], None, HIDDEN
+        hide_secrets(change)
         allowance.limit(change)
     binary = [change for change in commit.files if change.sizes is not None]
     blobs = _read_blobs(side, (name for change in binary for name in change.blobs), LARGEST)
@@ -120,9 +120,12 @@ def _read_changes(side: Side, commit: Commit, prefix: str, allowance: Allowance)
         commit.note = "no change of its own"
 
 
-def holds_secrets(*paths: str) -> bool:
-    """Return whether files with one of these names usually do."""
-    return any(file_looks_secret(os.path.basename(path)) for path in paths)
+def hide_secrets(change: FileChange) -> bool:
+    """Show nothing of a file that was there before, if files of its name hold secrets; return whether it is so."""
+    if change.how != "new" and any(file_looks_secret(os.path.basename(path)) for path in (change.path, change.origin)):
+        change.hunks, change.sizes, change.note = [], None, HIDDEN
+        return True
+    return False
 
 
 def _read_blobs(side: Side, names: Iterable[str], most: int) -> dict[str, tuple[int, bytes | None]]:

@@ -25,7 +25,7 @@ from claudebox.report import screen
 from claudebox.report.changes import Places, Report, tell_apart
 from claudebox.report.kinds import LOOK
 from claudebox.report.log import LogReader, find_doubts, read_changes, records
-from claudebox.review.commits import HIDDEN, Committed, add_commits, holds_secrets, name_blob
+from claudebox.review.commits import HIDDEN, Committed, add_commits, hide_secrets, name_blob
 from claudebox.review.diffs import MOST_PATCH, FileChange, compare_texts, read_patch
 from claudebox.review.pictures import read_picture
 from claudebox.review.records import Allowance, Commit, Event, HostTraffic, Spending, Story
@@ -78,14 +78,18 @@ def gather_story(source: SessionRecord) -> Story:
     lines, damaged = read_log(source.logs, source.log)
     story = Story(source.session, "")
     read_facts(story, lines, damaged, is_alive=source.is_alive)
-    found, report = _Snapshots.open(source), read_changes(lines)
+    found, report, why = None, read_changes(lines), "there is no snapshot of this session"
+    try:
+        found = _Snapshots.open(source)
+    except ClaudeboxError as error:
+        why = error.message
     is_ended = any(line.get("kind") == "end" for line in lines)
     if found is not None and not is_ended:
         report = found.tell_apart()
         if not source.is_alive:
             story.missing.append("its end was not recorded: later changes are among these")
     elif found is None and report.changes:
-        story.missing.append("there is no snapshot of this session: what changed in files is not known")
+        story.missing.append(f"what changed in files is not known: {why}")
     others, until = _find_neighbours(source, story)
     until = story.ended if is_ended else until
     allowance = Allowance()
@@ -245,16 +249,9 @@ class _Snapshots:
 
     @classmethod
     def open(cls, source: SessionRecord) -> _Snapshots | None:
-        directory = f"{source.instance.directory}/undo"
-        try:
-            store = SnapshotStore(directory, writing=False)
-            start = store.find_start(source.session)
-            if start is None:
-                return None
-            end = store.read_end(source.session)
-        except ClaudeboxError:
-            return None
-        if end is None and not os.path.isdir(start.root):
+        store = SnapshotStore(f"{source.instance.directory}/undo", writing=False)
+        start, end = store.find_start(source.session), store.read_end(source.session)
+        if start is None or (end is None and not os.path.isdir(start.root)):
             return None
         if end is None:
             scan = Scan(start.root, None, start, most=start.most, names=start.excluded,
@@ -335,7 +332,9 @@ def _show(row: ChangedPath, found: _Snapshots | None, committed: Committed, allo
     if change.origin:
         change.how = "moved"
     old = known.before
-    if old is not None and (holds_secrets(row.path, change.origin) or old.inode in found.masked):
+    if hide_secrets(change):
+        return change
+    if old is not None and old.inode in found.masked:
         change.note = HIDDEN
         return change
     before, sizes = read_kept(found.store, old), [_size(old), _size(known.after)]
@@ -401,7 +400,7 @@ def gather_task(result: dict[str, Any], directory: str) -> Story:
     story = Story(str(result.get("id", "")), str(result.get("id", "")))
     lines, damaged = read_log(directory, _LOG)
     read_facts(story, lines, damaged)
-    story.place, story.name = "", story.title
+    story.place, story.name, story.what = "", story.title, "task"
     status = str(result.get("status", "?"))
     story.state, story.is_good = status, status == "done"
     story.facts = [(name, str(value)) for name, value in (
@@ -423,6 +422,7 @@ def gather_task(result: dict[str, Any], directory: str) -> Story:
     story.changed, allowance = dict.fromkeys(_COUNTED, 0), Allowance()
     for change in read_patch(patch, allowance.lines_of_file):
         _count(story.changed, change)
+        hide_secrets(change)
         if allowance.take_files(1):
             allowance.limit(change)
             story.files.append(change)

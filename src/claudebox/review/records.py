@@ -72,6 +72,7 @@ class Story:
 
     name: str
     title: str
+    what: str = "session"  # or task
     place: str = ""
     state: str = ""  # how it ended
     is_good: bool = True

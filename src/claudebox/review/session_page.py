@@ -62,9 +62,10 @@ def render_session(story: Story) -> bytes:
 
 def _head(story: Story) -> Element:
     pill = E("span", story.state, class_="pill" if story.is_good else "pill bad") if story.state else None
-    when = f" \u00b7 {_say_span(story)}" if story.began else ""
-    return make_head("review of a session", story.title, E("p", show_path(story.place), when, class_="place"),
-                     beside=pill)  # fmt: skip
+    place = show_path(story.place) if story.place else None
+    when = _say_span(story) if story.began else ""
+    below = E("p", place, " \u00b7 " if place is not None and when else "", when, class_="place")
+    return make_head(f"review of a {story.what}", story.title, below, beside=pill)
 
 
 def _say_span(story: Story) -> str:
@@ -118,9 +119,9 @@ def _summary(story: Story) -> Section:
                         list_figures(figures) if figures else None, doubts, facts if story.facts else None)  # fmt: skip
 
 
-def _say(text: str) -> Element:
+def _say(text: str, class_: str = "said") -> Element:
     """Return what somebody said; a long text scrolls in its place, so that it hides nothing below."""
-    return show_lines(text, class_="said", tabindex=0 if len(text) > _LONG or text.count("\n") > _LONG / 50 else None)
+    return show_lines(text, class_=class_, tabindex=0 if len(text) > _LONG or text.count("\n") > _LONG / 50 else None)
 
 
 def _figures(story: Story) -> Iterator[tuple[str, str, bool]]:
@@ -177,7 +178,7 @@ def _commit(commit: Commit) -> Element:
     return E(
         "article",
         E("h3", E("span", commit.name[:7], class_="hash"), subject),
-        show_lines(rest.strip(), class_="more") if rest.strip() else None,
+        _say(rest.strip(), "more") if rest.strip() else None,
         E("p", commit.author[:250], when, class_="by"),
         E("p", commit.note, class_="note") if commit.note else None,
         E("div", show_files(commit.files), say_cut(commit.cut, "files"), class_="files"),
