@@ -1,4 +1,4 @@
-"""Boxes on hosts with Nix: real daemons of two versions, each with a private store and a small package set."""
+"""Boxes on hosts with Nix: real daemons, each with a private store and a small package set."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Account("root", 0, 0)
-VERSIONS = (pytest.param("2.8", marks=pytest.mark.slow), "2.26")
-# Where `scripts/setup --test` unpacks them, beside the one that the distribution installs.
-_PLACES = ("/usr/bin", "/var/cache/claudebox-tests/nix-bookworm", "/var/cache/claudebox-tests/nix-trixie")
+VERSION = "2.26"
+# Where `scripts/setup --test` unpacks it, beside the one that the distribution installs.
+_PLACES = ("/usr/bin", "/var/cache/claudebox-tests/nix-trixie")
 
 
-def installation(version: str) -> Installation:
-    """Return a version of Nix, wherever it is on this machine."""
+def installation() -> Installation:
+    """Return the Nix of the tests, wherever it is on this machine."""
     need(shutil.which("busybox") and shutil.which("bash-static"), "busybox-static and bash-static")
     for place in _PLACES:
         if os.path.exists(f"{place}/nix"):
             told = subprocess.run([f"{place}/nix", "--version"], capture_output=True, text=True, check=False).stdout
-            if f"(Nix) {version}." in told:
-                return Installation(version, place)
-    need(condition=False, what=f"Nix {version}; see scripts/setup --test")
+            if f"(Nix) {VERSION}." in told:
+                return Installation(place)
+    need(condition=False, what=f"Nix {VERSION}; see scripts/setup --test")
     raise AssertionError
 
 
@@ -56,26 +56,20 @@ def daemons() -> Iterator[Callable[..., Daemon]]:
     running: dict[object, Daemon] = {}
 
     def start(
-        version: str = "2.26", owner: Account = ROOT, trusted: tuple[str, ...] = ("root",), sandbox: str = "true",
+        owner: Account = ROOT, trusted: tuple[str, ...] = ("root",), sandbox: str = "true",
         **settings: str,
     ) -> Daemon:  # fmt: skip
-        key = (version, owner, trusted, sandbox, tuple(sorted(settings.items())))
+        key = (owner, trusted, sandbox, tuple(sorted(settings.items())))
         if key not in running:
             if os.getuid() != owner.uid:
                 need(os.getuid() == 0, "root, who alone can run a daemon for another account")
-            running[key] = Daemon(installation(version), owner, trusted, sandbox, settings)
+            running[key] = Daemon(installation(), owner, trusted, sandbox, settings)
             running[key].start()
         return running[key]
 
     yield start
     for daemon in running.values():
         daemon.remove()
-
-
-@pytest.fixture(params=VERSIONS)
-def version(request: pytest.FixtureRequest) -> str:
-    """Run the test with each version of Nix."""
-    return str(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -110,23 +104,21 @@ def nix_boxes(baked_checkout: Callable[..., str]) -> Iterator[Callable[..., NixB
 
 
 @pytest.fixture
-def multi_user(daemons: Callable[..., Daemon], version: str) -> Daemon:
+def multi_user(daemons: Callable[..., Daemon]) -> Daemon:
     """Return a daemon as distributions run it: root's, with sandboxed builds, trusting root alone."""
-    return daemons(version)
+    return daemons()
 
 
 @pytest.fixture
 def nix_box(nix_boxes: Callable[..., NixBox], multi_user: Daemon, ordinary_account: Account) -> NixBox:
-    """Return a box of an ordinary, untrusted user, with each version."""
+    """Return a box of an ordinary, untrusted user."""
     return nix_boxes(multi_user, ordinary_account)
 
 
 @pytest.fixture
-def trusted_box(
-    nix_boxes: Callable[..., NixBox], daemons: Callable[..., Daemon], version: str, ordinary_account: Account
-) -> NixBox:
-    """Return a box of a user whom the daemon trusts, with each version."""
-    return nix_boxes(daemons(version, trusted=("root", "claudebox-test")), ordinary_account)
+def trusted_box(nix_boxes: Callable[..., NixBox], daemons: Callable[..., Daemon], ordinary_account: Account) -> NixBox:
+    """Return a box of a user whom the daemon trusts."""
+    return nix_boxes(daemons(trusted=("root", "claudebox-test")), ordinary_account)
 
 
 @pytest.fixture
@@ -176,7 +168,7 @@ class MachineBox(NixBox):
 @pytest.fixture(scope="session")
 def relocated(daemons: Callable[..., Daemon]) -> dict[str, str]:
     """Return packages of Debian's programs in the store of the usual daemon."""
-    daemon = daemons("2.26")
+    daemon = daemons()
     packages = Relocation(daemon).packages
     packages["bash"] = daemon.build("bash")
     return packages
@@ -186,7 +178,7 @@ def relocated(daemons: Callable[..., Daemon]) -> dict[str, str]:
 def nixos(daemons: Callable[..., Daemon], relocated: dict[str, str]) -> Iterator[Machine]:
     """Return a machine like NixOS: no /usr, every program in the store."""
     need(os.getuid() == 0, "root, who alone can build a machine for a test")
-    machine = Machine(daemons("2.26"), relocated)
+    machine = Machine(daemons(), relocated)
     yield machine
     machine.remove()
 
@@ -194,7 +186,7 @@ def nixos(daemons: Callable[..., Daemon], relocated: dict[str, str]) -> Iterator
 @pytest.fixture(scope="session")
 def standin(daemons: Callable[..., Daemon], relocated: dict[str, str]) -> StandIn:
     """Return what flake.nix is evaluated and built with instead of its inputs."""
-    return StandIn(daemons("2.26"), relocated)
+    return StandIn(daemons(), relocated)
 
 
 @pytest.fixture
@@ -211,7 +203,7 @@ def nixos_box(account: Account, nixos: Machine, standin: StandIn, checkout: str)
 @pytest.fixture
 def machine_boxes(
     nix_boxes: Callable[..., NixBox], ordinary_account: Account
-) -> Iterator[Callable[[str, str], MachineBox]]:
+) -> Iterator[Callable[[str], MachineBox]]:
     """Return what makes a box on a machine with /usr and with /nix at its place, where the daemon runs too.
 
     Only there can a daemon build without a sandbox: a store elsewhere wants one in any case.
@@ -219,8 +211,8 @@ def machine_boxes(
     need(os.getuid() == 0, "root, who alone can build a machine for a test")
     made: list[tuple[Daemon, Machine]] = []
 
-    def make(version: str, sandbox: str) -> MachineBox:
-        daemon = Daemon(installation(version), ROOT, sandbox=sandbox)
+    def make(sandbox: str) -> MachineBox:
+        daemon = Daemon(installation(), ROOT, sandbox=sandbox)
         daemon.start()
         daemon.stop()
         daemon.machine = Machine(daemon)

@@ -24,15 +24,9 @@ TOKEN = "github.com=ghp_CanaryOfTheHostsNixConfiguration00"  # of the host's nix
 
 @dataclass(frozen=True)
 class Installation:
-    """Programs of one version of Nix on the host."""
+    """Programs of Nix on the host."""
 
-    version: str  # "2.8"
     directory: str
-
-    @property
-    def trust_is_told(self) -> bool:
-        """Whether it tells clients if they are trusted, and can demote them (`nix daemon --force-untrusted`)."""
-        return self.version != "2.8"
 
     @property
     def mounted(self) -> tuple[str, ...]:

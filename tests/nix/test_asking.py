@@ -12,9 +12,9 @@ import pytest
 
 
 @pytest.fixture
-def watched(daemons, nix_boxes, overhear, ordinary_account, version):
+def watched(daemons, nix_boxes, overhear, ordinary_account):
     """Return a box with a daemon of its own, and a function that tells what `nix` was run with since the last time."""
-    box = nix_boxes(daemons(version, min_free="1001"), ordinary_account)
+    box = nix_boxes(daemons(min_free="1001"), ordinary_account)
     return box, overhear(box)
 
 
@@ -100,9 +100,9 @@ def test_a_daemon_that_does_not_answer_is_off_with_the_reason(watched):
 
 
 @pytest.mark.parametrize("sandbox", ["false", "relaxed"])
-def test_builders_without_a_sandbox_are_off_unless_said_plainly(daemons, nix_boxes, ordinary_account, version, sandbox):
+def test_builders_without_a_sandbox_are_off_unless_said_plainly(daemons, nix_boxes, ordinary_account, sandbox):
     # proves NIXSEC-01, G02
-    box = nix_boxes(daemons(version, sandbox=sandbox), ordinary_account)
+    box = nix_boxes(daemons(sandbox=sandbox), ordinary_account)
 
     told = decision(box)
 
@@ -128,10 +128,10 @@ def test_showing_runs_and_writes_nothing(watched):
     assert not os.path.exists(f"{box.home}/.claudebox")
 
 
-def test_check_tells_what_to_do(nix_boxes, daemons, ordinary_account, version):
+def test_check_tells_what_to_do(nix_boxes, daemons, ordinary_account):
     # proves UX-05, NIXSEC-01
-    trusted = nix_boxes(daemons(version, trusted=("root", "claudebox-test")), ordinary_account)
-    untrusted = nix_boxes(daemons(version), ordinary_account)
+    trusted = nix_boxes(daemons(trusted=("root", "claudebox-test")), ordinary_account)
+    untrusted = nix_boxes(daemons(), ordinary_account)
 
     def finding(box):
         findings = json.loads(box.claudebox("--check", "--json").stdout)["findings"]
@@ -139,17 +139,16 @@ def test_check_tells_what_to_do(nix_boxes, daemons, ordinary_account, version):
 
     told = finding(trusted)
     assert "trusts you: yes, sandbox of builders: true" in told["detail"]
-    assert ("through a relay" in told["detail"]) == (version != "2.8")
-    assert ("install Nix 2.18" in told["remedy"]) == (version == "2.8")
+    assert "through a relay" in told["detail"]
     assert "the daemon, directly" in finding(untrusted)["detail"]
-    assert "known holes" in finding(untrusted)["remedy"]  # both versions are old
+    assert "known holes" in finding(untrusted)["remedy"]
 
 
 def test_a_user_who_became_trusted_without_a_trace_is_asked_about_at_each_launch(daemons, nix_boxes, ordinary_account):
     # proves NIXSEC-01, G01
-    box = nix_boxes(daemons("2.26", min_free="1005"), ordinary_account)
+    box = nix_boxes(daemons(min_free="1005"), ordinary_account)
     assert "directly" in decision(box)
-    box.environ |= daemons("2.26", trusted=("root", "claudebox-test"), min_free="1005").environ
+    box.environ |= daemons(trusted=("root", "claudebox-test"), min_free="1005").environ
     assert "through a relay" in decision(box)
 
 

@@ -17,7 +17,7 @@ def _git(box, *words: str, directory: str = "") -> None:
 @pytest.fixture
 def repository(daemons, nix_boxes, ordinary_account):
     """Return a box whose project is a repository with a dev shell."""
-    box = nix_boxes(daemons("2.26"), ordinary_account)
+    box = nix_boxes(daemons(), ordinary_account)
     box.write("flake.nix", FLAKE.format(box.daemon.source))
     _git(box, "init", "--quiet", "--initial-branch=main")
     locked = box.host("nix", "flake", "lock", f"path:{box.project}")
@@ -31,7 +31,7 @@ def test_the_relay_serves_a_project_with_blanks_a_long_home_and_no_runtime_direc
     daemons, nix_boxes, ordinary_account
 ):
     # proves NIXSEC-01
-    box = nix_boxes(daemons("2.26", trusted=("root", ORDINARY_USER)), ordinary_account)
+    box = nix_boxes(daemons(trusted=("root", ORDINARY_USER)), ordinary_account)
     box.project = box.mkdir(f"{box.base}/a project with blanks")
     box.home = box.mkdir(f"{box.base}/{'long' * 40}/{'home' * 20}")
     box.environ["XDG_RUNTIME_DIR"] = "/nonexistent"

@@ -26,8 +26,8 @@ def test_the_package_set_offers_what_tests_ask_for(multi_user):
 
 
 @pytest.mark.parametrize("sandbox", ["true", "false"])
-def test_an_ordinary_user_can_run_a_daemon_of_his_own(daemons, ordinary_account, version, sandbox):
-    daemon = daemons(version, ordinary_account, sandbox=sandbox)
+def test_an_ordinary_user_can_run_a_daemon_of_his_own(daemons, ordinary_account, sandbox):
+    daemon = daemons(ordinary_account, sandbox=sandbox)
 
     assert os.stat(daemon.real(daemon.build("first"))).st_uid == ordinary_account.uid
 
@@ -59,8 +59,8 @@ def test_an_untrusted_user_has_not(nix_box):
     assert not os.path.exists(witness)
 
 
-def test_root_is_untrusted_where_the_configuration_says_so(daemons, nix_boxes, version):
-    box = nix_boxes(daemons(version, trusted=("nobody",)), ROOT)
+def test_root_is_untrusted_where_the_configuration_says_so(daemons, nix_boxes):
+    box = nix_boxes(daemons(trusted=("nobody",)), ROOT)
     argv, witness = probes.post_build_hook(box, box.daemon)
 
     result = box.host(*argv)
@@ -88,13 +88,13 @@ def test_a_build_whose_result_is_known_reaches_the_hosts_loopback(nix_box, liste
 def test_the_newer_one_tells_whether_it_trusts(daemons, ordinary_account):
     # proves G01
     for trusted, expected in (("root",), 0), (("root", "claudebox-test"), 1):
-        daemon = daemons("2.26", trusted=trusted)
+        daemon = daemons(trusted=trusted)
         told = json.loads(daemon.run("store", "info", "--json", account=ordinary_account).stdout)
         assert told["trusted"] == expected
 
 
-def test_a_daemon_that_was_started_again_has_the_same_store(ordinary_account, daemons, version):
-    daemon = daemons(version, ordinary_account)
+def test_a_daemon_that_was_started_again_has_the_same_store(ordinary_account, daemons):
+    daemon = daemons(ordinary_account)
     hello = daemon.build("hello")
 
     daemon.restart()
@@ -103,9 +103,9 @@ def test_a_daemon_that_was_started_again_has_the_same_store(ordinary_account, da
 
 
 @pytest.mark.parametrize("sandbox", ["true", "false"])
-def test_a_builder_without_a_sandbox_reads_the_host(machine_boxes, version, sandbox):
+def test_a_builder_without_a_sandbox_reads_the_host(machine_boxes, sandbox):
     # proves G02
-    box = machine_boxes(version, sandbox)
+    box = machine_boxes(sandbox)
     canary = box.write(f"{box.base}/canary", "of the host")
     nix = box.daemon.nix.directory
 

@@ -44,9 +44,9 @@ def test_building_running_and_shells_work_and_new_paths_appear_at_once(nix_box):
     assert f"{nix_box.project}/result -> {built}" in roots
 
 
-def test_root_can_use_the_daemon_too_if_he_says_so(daemons, nix_boxes, version):
+def test_root_can_use_the_daemon_too_if_he_says_so(daemons, nix_boxes):
     # proves SAND-07
-    box = nix_boxes(daemons(version), ROOT)
+    box = nix_boxes(daemons(), ROOT)
 
     result = box.sh(f"nix run path:{box.daemon.source}#hello", flags=("--set", "nix=daemon"))
 
@@ -83,9 +83,9 @@ def test_a_cache_of_nix_is_kept_for_the_project_alone(nix_box):
     assert not os.path.exists(f"{nix_box.home}/.cache")
 
 
-def test_a_daemon_that_starts_anew_is_reached_again(daemons, nix_boxes, ordinary_account, version):
+def test_a_daemon_that_starts_anew_is_reached_again(daemons, nix_boxes, ordinary_account):
     # proves SAND-07
-    daemon = daemons(version, ordinary_account, trusted=("nobody",))
+    daemon = daemons(ordinary_account, trusted=("nobody",))
     box = nix_boxes(daemon, ordinary_account)
     script = "nix store ping || exit 1; touch asked; while [ ! -e again ]; do sleep 0.02; done; nix store ping"
     with subprocess.Popen(
@@ -136,7 +136,7 @@ def test_off_means_that_there_is_no_socket_and_that_nix_says_so(nix_box):
 
 def test_a_store_that_somebody_has_without_a_daemon_is_only_read(daemons, nix_boxes, ordinary_account):
     # proves NIXSEC-01, SAND-06
-    daemon = daemons("2.26", ordinary_account)
+    daemon = daemons(ordinary_account)
     box = nix_boxes(daemon, ordinary_account)
     hello = daemon.build("hello")
     alone = {"NIX_REMOTE": f"local?root={daemon.base}/root"}
@@ -151,8 +151,8 @@ def test_a_store_that_somebody_has_without_a_daemon_is_only_read(daemons, nix_bo
 
 def test_the_commands_of_comma_work(daemons, nix_boxes, ordinary_account):
     # proves TOOL-01, D-02
-    daemon = daemons("2.26")
-    newer = installation("2.26").program()
+    daemon = daemons()
+    newer = installation().program()
     box = nix_boxes(daemon, ordinary_account, NIXPKGS=f"path:{daemon.source}", NIX_INDEX_DATABASE="/nix/store/x-index")
     script = f"""
       set -e

@@ -75,7 +75,7 @@ def test_packages_come_from_the_set_that_was_baked_in(nixos_box):
 @pytest.fixture(scope="module")
 def careless(daemons):
     """Return a machine with /usr and a daemon whose builders have no sandbox, and which trusts the ordinary user."""
-    daemon = daemons("2.26", trusted=("root", "claudebox-test"), sandbox="false", min_free="1004")
+    daemon = daemons(trusted=("root", "claudebox-test"), sandbox="false", min_free="1004")
     machine = Machine(daemon)
     daemon.machine = machine
     daemon.restart()

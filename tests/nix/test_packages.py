@@ -41,7 +41,7 @@ def test_packages_are_on_path_in_the_order_in_which_they_were_asked_for(watched)
         result = box.sh("tool", flags=packages(*names))
         assert result.stdout == f"{first}\n", result.stderr
         assert f"claudebox: resolving packages: {', '.join(names)}" in result.stderr
-    assert builds() == (2 if box.daemon.nix.version != "2.8" else 5)
+    assert builds() == 2
 
 
 def test_the_second_launch_runs_nothing(watched):
@@ -111,9 +111,9 @@ def test_a_package_set_that_cannot_be_reached_is_told(watched):
     assert "unable to download" in result.stderr
 
 
-def test_packages_stay_until_the_garbage_collector_is_told_otherwise(daemons, nix_boxes, ordinary_account, version):
+def test_packages_stay_until_the_garbage_collector_is_told_otherwise(daemons, nix_boxes, ordinary_account):
     # proves PKG-01
-    box = nix_boxes(daemons(version, ordinary_account, min_free="1002"), ordinary_account)
+    box = nix_boxes(daemons(ordinary_account, min_free="1002"), ordinary_account)
     flags = ("--set", "nix=off", "--set", f"nixpkgs={box.daemon.packages}", *packages("hello", "outputs"))
     script = "hello; outputs"
     assert box.sh(script, flags=flags).stdout == "Hello, world!\nfrom bin\n"
@@ -134,7 +134,7 @@ def test_packages_stay_until_the_garbage_collector_is_told_otherwise(daemons, ni
 
 def test_what_is_gone_from_the_store_is_built_again(daemons, nix_boxes, ordinary_account):
     # proves PKG-01
-    box = nix_boxes(daemons("2.26", ordinary_account, min_free="1003"), ordinary_account)
+    box = nix_boxes(daemons(ordinary_account, min_free="1003"), ordinary_account)
     flags = ("--set", "nix=off", "--set", f"nixpkgs={box.daemon.packages}", *packages("first"))
     assert box.sh("tool", flags=flags).stdout == "first\n"
     first = box.daemon.build("first")
@@ -165,9 +165,9 @@ def test_a_package_set_that_changes_is_noticed(watched):
     assert builds()
 
 
-def test_packages_of_yesterday_do_where_nothing_newer_can_be_had(daemons, nix_boxes, ordinary_account, version):
+def test_packages_of_yesterday_do_where_nothing_newer_can_be_had(daemons, nix_boxes, ordinary_account):
     # proves PKG-01
-    box = nix_boxes(daemons(version, ordinary_account, min_free="1006"), ordinary_account)
+    box = nix_boxes(daemons(ordinary_account, min_free="1006"), ordinary_account)
     flags = ("--set", "nix=off", "--set", f"nixpkgs={box.daemon.packages}", *packages("hello"))
     assert box.sh("hello", flags=flags).stdout == "Hello, world!\n"
     (record,) = Path(box.home, ".claudebox/nix").glob("*/paths")

@@ -17,7 +17,7 @@ def promise(box, *flags: str) -> dict[str, str]:
 
 def test_the_promise_about_the_daemon_is_held_whether_it_is_inside_or_not(nix_boxes, daemons, ordinary_account):
     # proves NIXSEC-01, G01
-    box = nix_boxes(daemons("2.26", trusted=("root", "claudebox-test")), ordinary_account)
+    box = nix_boxes(daemons(trusted=("root", "claudebox-test")), ordinary_account)
 
     for flags in ((), ("--network", "none"), ("--set", "nix=daemon")):
         assert promise(box, *flags) == {"status": "held", "detail": ""}

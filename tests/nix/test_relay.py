@@ -20,7 +20,7 @@ from tests.nix.conftest import ROOT, installation
 def relay_box(request, nix_boxes, daemons, ordinary_account):
     """Return a box of somebody whom the daemon trusts."""
     account = ROOT if request.param == "root" else ordinary_account
-    return nix_boxes(daemons("2.26", trusted=("root", "claudebox-test")), account)
+    return nix_boxes(daemons(trusted=("root", "claudebox-test")), account)
 
 
 def relays(box, *, inner: bool = False) -> list[int]:
@@ -69,7 +69,7 @@ def until(condition, seconds: float = 10) -> bool:
 
 def test_a_trusted_user_is_not_trusted_inside_and_can_build(relay_box):
     # proves NIXSEC-01, G01
-    newer = installation("2.26")
+    newer = installation()
     argv, witness = probes.post_build_hook(relay_box, relay_box.daemon)
     control, seen = probes.post_build_hook(relay_box, relay_box.daemon)
     assert relay_box.host(*control).returncode == 0
@@ -104,7 +104,7 @@ def test_root_by_way_of_the_builders_group_is_not_to_be_had(relay_box):
 
 def test_what_the_person_configured_for_themselves_does_not_reach_the_daemon(nix_boxes, daemons, ordinary_account):
     # proves G01
-    box = nix_boxes(daemons("2.26", trusted=("root", "claudebox-test")), ordinary_account)
+    box = nix_boxes(daemons(trusted=("root", "claudebox-test")), ordinary_account)
     witness = f"{box.project}/witness"
     hook = box.write("hook.sh", f"#!/bin/sh\nid -u > {witness}\n", mode=0o755)
     box.write(f"{box.home}/.config/nix/nix.conf", f"post-build-hook = {hook}\n")
@@ -118,20 +118,6 @@ def test_what_the_person_configured_for_themselves_does_not_reach_the_daemon(nix
     again = probes.build(box, box.daemon, "$b touch $out")
     assert box.host(*again).returncode == 0
     assert probes.owner(witness) == 0
-
-
-def test_an_old_nix_has_no_relay_and_says_what_to_do(nix_boxes, daemons, ordinary_account):
-    # proves NIXSEC-01, G01
-    box = nix_boxes(daemons("2.8", trusted=("root", "claudebox-test")), ordinary_account)
-    argv, witness = probes.post_build_hook(box, box.daemon)
-
-    result = box.run(*argv)
-    asked = box.sh("true", flags=("--set", "nix=relay"))
-
-    assert result.returncode != 0
-    assert "install Nix 2.18 or newer" in result.stderr
-    assert not os.path.exists(witness)
-    assert (asked.returncode, "--force-untrusted" in asked.stderr) == (125, True)
 
 
 def test_nothing_of_a_relay_is_left(relay_box):
@@ -192,7 +178,7 @@ def test_a_relay_sees_neither_the_home_nor_a_network_and_has_no_rights(relay_box
 
 def test_a_relay_that_does_not_start_stops_the_launch(nix_boxes, daemons, ordinary_account, baked_checkout):
     # proves NIXSEC-01, E08
-    box = nix_boxes(daemons("2.26", trusted=("root", "claudebox-test")), ordinary_account)
+    box = nix_boxes(daemons(trusted=("root", "claudebox-test")), ordinary_account)
     real = box.daemon.nix.program()
     script = '#!/bin/sh\ncase " $* " in *" --force-untrusted "*) echo "error: no relay today" >&2; exit 1;; esac\n'
     wrapper = box.write(f"{box.base}/bin/nix", f'{script}exec {real} "$@"\n', mode=0o755)
@@ -206,7 +192,7 @@ def test_a_relay_that_does_not_start_stops_the_launch(nix_boxes, daemons, ordina
 
 def test_a_relay_that_trusts_stops_the_launch(nix_boxes, daemons, ordinary_account, baked_checkout):
     # proves NIXSEC-01, G01, E08
-    box = nix_boxes(daemons("2.26", trusted=("root", "claudebox-test")), ordinary_account)
+    box = nix_boxes(daemons(trusted=("root", "claudebox-test")), ordinary_account)
     real = box.daemon.nix.program()
     script = (
         '#!/bin/sh\ncase " $* " in *" --force-untrusted "*)\n'

@@ -132,7 +132,6 @@ _CONFIGURATION = "/etc/nix"
 _FILE_LIMIT = 1 << 20
 _CLOCK_ERROR = 1.0  # seconds between the clocks of file systems and of processes
 _SANDBOX_SETTINGS = ("sandbox", "build-use-sandbox", "build-use-chroot")
-_TRUST_SETTINGS = ("trusted-users", "extra-trusted-users")
 
 
 def read_daemon(location: Location, program: str, environ: Mapping[str, str]) -> Daemon:
@@ -149,9 +148,6 @@ def read_daemon(location: Location, program: str, environ: Mapping[str, str]) ->
         return Daemon(version, client, problem=reason)
     if unread:
         return Daemon(version, client, trust, problem=f"its configuration `{unread}` cannot be read")
-    if trust == "unknown":
-        names = [name for key in _TRUST_SETTINGS for value in settings.get(key, ()) for name in value.split()]
-        trust = "yes" if os.getuid() == 0 or any(map(_names_us, names)) else "no"
     sandbox = next((value for name in _SANDBOX_SETTINGS for value in settings.get(name, ()) if value != "true"), "true")
     return Daemon(version, client, trust, sandbox if sandbox in ("true", "false", "relaxed") else "unknown")
 
@@ -277,27 +273,6 @@ def _process_start(process: int) -> float:
         return 0.0
     since_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot
-
-
-def _names_us(name: str) -> bool:
-    """Return whether an entry of `trusted-users` means this user; asked for daemons that do not tell (before 2.15)."""
-    import grp
-    import pwd
-
-    if name in ("*", str(os.getuid())):
-        return True
-    try:
-        account = pwd.getpwuid(os.getuid())
-    except KeyError:
-        return True  # an account without a name: assume the worst
-    if not name.startswith("@"):
-        return name == account.pw_name
-    try:
-        group = grp.getgrnam(name[1:])
-    except KeyError:
-        return False
-    groups = {*os.getgroups(), *os.getgrouplist(account.pw_name, account.pw_gid)}
-    return group.gr_gid in groups or account.pw_name in group.gr_mem
 
 
 # The package set, and packages of it that were resolved before.

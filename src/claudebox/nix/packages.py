@@ -16,7 +16,6 @@ from claudebox.base import console, syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import OPEN_DIRECTORY, Closing, replace_file
 from claudebox.base.state import open_state
-from claudebox.nix.records import number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 
 _FEATURES = ("--extra-experimental-features", "nix-command flakes")
-_KEEPS_ORDER = (2, 20)  # older ones sort what they print, and the order on PATH is lost
 _UNUSED = 60 * 24 * 3600  # seconds after which packages that were not asked for are left to the garbage collector
 _PR_SET_PDEATHSIG = 1
 
@@ -62,7 +60,7 @@ def resolve(policy: Policy, nix: Nix, known: Packages, environ: dict[str, str], 
 
 def _build(nix: Nix, environ: dict[str, str], roots: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the store paths of each package that could be built."""
-    if len(names) > 1 and number(nix.daemon.client) >= _KEEPS_ORDER:
+    if len(names) > 1:
         found = _run_build(nix, environ, f"{roots}/all", names)
         if len(found) == len(names):
             return dict(zip(names, found, strict=True))
