@@ -131,4 +131,4 @@ def test_a_client_of_the_project_is_refused_as_an_editors_too(user_box):
     result = user_box.claudebox(path, "-p", "x", start_new_session=True)
 
     assert result.returncode == 126
-    assert "lies in the project" in result.stderr
+    assert "in the project" in result.stderr

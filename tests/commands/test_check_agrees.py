@@ -261,7 +261,7 @@ FAULTS = [
     Fault("foreign client", replace_client(b"\x7fELF\2\1\1" + bytes(11) + b"\x03\0" + bytes(44)),
           replace_client(CLIENT), "another machine"),
     Fault("old client", replace_client(b"#!/usr/bin/env node\n"), replace_client(CLIENT), "needs 2.1.113 or newer"),
-    Fault("client in the project", client_in_project, client_outside, "lies in the project"),
+    Fault("client in the project", client_in_project, client_outside, "is in the project"),
     Fault("config is no TOML", config("network =\n"), config(""), "config.toml"),
     Fault("config has a strange key", config("nonsense = 1\n"), config(""), "nonsense"),
     Fault("config of others", config_of_all, lambda machine: os.chmod(f"{machine.state}/config.toml", 0o600)),

@@ -129,7 +129,7 @@ def test_a_signal_ends_what_takes_long_at_the_end(pair, follower):
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
 
-        assert "bringing back was interrupted" in process.communicate(timeout=30)[0]
+        assert "claudebox sync" in process.communicate(timeout=30)[0]
         assert time.monotonic() < begun + 10
     assert pair.bring_back(final=True).moved
 

@@ -42,7 +42,7 @@ STEPS = {
     "the storage": ("run.storage", "Storage", "end", ""),
     "the locks of git": ("git.state", "", "release", "commit"),
     "disarming repositories": ("report.leftovers", "Leftovers", "disarm", "disarm"),
-    "bringing commits back": ("git.sidecar", "Follower", "finish", "commit"),
+    "importing commits": ("git.sidecar", "Follower", "finish", "commit"),
     "the snapshot": ("undo.snapshot", "UndoSidecar", "finish", ""),
     "what the sandbox left running": ("run.start", "", "reap_orphans", ""),
     "looking for changes": ("report.leftovers", "Leftovers", "look", "report"),

@@ -206,7 +206,7 @@ def test_thousands_of_dead_sockets_at_the_top_are_said_in_one_line(box):
     none = box.run("echo", "started", flags=("--network", "none"))
 
     assert full.stdout == "started\n", full.stderr
-    assert "3010 sockets lie in the project" in full.stderr
+    assert "3010 sockets in the project" in full.stderr
     assert (none.returncode, none.stdout) == (125, "")
     assert "-type s -delete" in none.stderr
 

@@ -223,7 +223,7 @@ def find_client(agent: AgentKind, home: str, path: Sequence[str], workdir: str, 
         if not any(f"{place}/".startswith(inside) for place in (client.path, client.interpreter, *client.needs)):
             return client
         refusal = refusal or ClaudeboxError(
-            f"`{name}` at `{found}` lies in the project, which could have replaced it",
+            f"`{name}` at `{found}` is in the project, where an agent could have replaced it",
             hint=f"install it outside: `{agent.install}`",
             status=NOT_EXECUTABLE,
         )

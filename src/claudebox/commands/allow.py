@@ -57,7 +57,7 @@ def _tell(process: int, names: tuple[str, ...]) -> None:
     directory = control_directory(process)
     status = os.lstat(directory)
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise ClaudeboxError(f"`{directory}` is not yours alone")
+        raise ClaudeboxError(f"other users can enter `{directory}`")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
         channel.settimeout(_PATIENCE)
         try:

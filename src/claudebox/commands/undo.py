@@ -154,7 +154,7 @@ class _Undo:
         looks = (self._start, self._end or self._start)
         reasons = {path: row for look in looks for path, row in look.left_out.items()}
         for path, count in sorted(comparison.unkept.items()):
-            why = reasons[path].text if path in reasons else "it cannot be looked at now"
+            why = reasons[path].text if path in reasons else "it cannot be read now"
             yield f"{clean(path)}: {clean(why)} (changes in it: {count})"
         for path, row in sorted(reasons.items()):
             if row.kind == "outside":

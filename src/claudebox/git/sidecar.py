@@ -38,7 +38,7 @@ MAX_TEXT = 1 << 20  # bytes of an answer
 class Follower(Sidecar):
     """Follows from before the sandbox starts until everything has come back."""
 
-    title = "bringing commits back"
+    title = "importing commits"
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Follower(Sidecar):
     def _finish(self) -> tuple[str, ...]:
         if self._mode == "manual":
             waits = not all(map(git_state.settled, self._repositories))
-            return ("git: what was done inside has not come back; `claudebox sync` brings it",) if waits else ()
+            return ("git: commits made inside were not imported; `claudebox sync` does it",) if waits else ()
         if not self._child:
             self._start(following=False)
         if self._mode == "ask":
@@ -145,7 +145,7 @@ class Follower(Sidecar):
             except ClaudeboxError:
                 agreed = False
             if not agreed:
-                return ("git: nothing was brought back; `claudebox sync` does it",)
+                return ("git: nothing was imported; `claudebox sync` does it",)
         lines = self._ask(b"end\n")
         self.moved = tuple(line.removeprefix(MOVED) for line in lines if line.startswith(MOVED))
         return tuple(line for line in lines if not line.startswith(MOVED))
@@ -165,13 +165,13 @@ class Follower(Sidecar):
             if not select.select([self._line], [], [], process.SIGNAL_POLL)[0]:
                 passed = time.monotonic() - begun
                 if process.is_asked_to_end(passed):
-                    return ("git: bringing back was interrupted; `claudebox sync` goes on with it",)
+                    return ("git: the import was interrupted; `claudebox sync` continues it",)
                 if passed > _END_TIMEOUT:
-                    return ("git: bringing back takes too long; `claudebox sync` goes on with it",)
+                    return ("git: the import takes too long; `claudebox sync` continues it",)
                 continue
             piece = os.read(self._line, 65536)
             if not piece:
-                return ("git: the process that brings back has ended; `claudebox sync` goes on with it",)
+                return ("git: the importing process ended; `claudebox sync` continues its work",)
             answer += piece
         return tuple(line for line in answer[:-1].decode("utf-8", "surrogateescape").split("\n") if line)
 

@@ -112,7 +112,7 @@ def find_sockets(
 
 
 def _too_many(workdir: str, number: int, *, strict: bool) -> str:
-    text = f"{number} sockets lie in the project that no program of this machine seems to hold"
+    text = f"{number} sockets in the project seem to belong to no program of this machine"
     remedy = f"`find {workdir} -type s -delete` removes them"
     if strict:
         raise ClaudeboxError(f"{text}, and so many cannot be masked", hint=remedy)

@@ -362,7 +362,7 @@ def find_way_out() -> str:
         return "the network of the sandbox has a way out that was not planned"
     for error in _try_to_send(_ELSEWHERE):
         if not error:
-            return "the network of the sandbox leads to the internet by itself"
+            return "the network of the sandbox has a way of its own to the internet"
         if error not in _NO_WAY:
             return f"the network of the sandbox answers strangely: {os.strerror(error)}"
     return ""

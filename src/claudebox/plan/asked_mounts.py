@@ -75,7 +75,7 @@ def _check_repositories(request: MountRequest, found: Destination) -> None:
 def _check_source(request: MountRequest, fact: PathFact, host: Host) -> None:
     hidden, system = mount_checks.hidden_by(fact, host), mount_checks.system_above(fact, host)
     if fact.kind == "socket":
-        problem = "is a socket: whoever answers it is outside of the sandbox"
+        problem = "is a socket of a program outside of the sandbox"
     elif fact.identity in host.places.home.lineage:
         problem = "would expose your home"
     elif hidden is not None:

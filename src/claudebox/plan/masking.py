@@ -18,7 +18,7 @@ _LINES = 6  # that are named per file
 _FILES = 12
 
 _SOCKETS = 6  # that are named
-_SOCKET = "a socket: who answers it is outside"
+_SOCKET = "a socket of a program outside"
 
 
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:

@@ -38,7 +38,7 @@ def check_home(host: Host) -> None:
     """Refuse a home that would take the place of a directory of the system inside."""
     if host.home in ("/etc", "/tmp", *RESERVED):
         raise ClaudeboxError(
-            f"`{host.home}` cannot be the home: inside, a directory of the system is there",
+            f"`{host.home}` cannot be the home: inside, it is a directory of the system",
             hint="set HOME to a directory of yours",
         )
 

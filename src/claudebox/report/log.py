@@ -274,7 +274,7 @@ def find_doubts(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     account = kinds.get("broker", {})
     found = []
     if account.get("silent"):
-        found.append("the broker gave no account at its end: what was reached and spent last may be missing in the log")
+        found.append("the broker ended without a summary: the last connections and costs may be missing in the log")
     if account.get("lost"):
         found.append(f"{account['lost']} connections or answers could not be written to the log")
     if "full" in kinds:

@@ -118,7 +118,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("denied", "", "Look back", "show what was denied", "commands.log", (_JSON,),
          "In the session that runs here, or in the last one; with the command that permits it."),
     Verb("cost", "", "Look back", "show what models have cost", "commands.log", (_JSON,),
-         "By day and project, as far as logs are retained."),
+         "By day and project, from retained logs."),
 
     Verb("show", "FILE...", "A running session", "show files to all sessions", "commands.show", (),
          "Copies them to ~/.claudebox/drop, which every session can read; Ctrl+V in the agent pastes the newest "

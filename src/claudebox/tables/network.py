@@ -18,7 +18,7 @@ ALWAYS_BARRED: tuple[tuple[str, str], ...] = (
     ("168.63.129.16/32", "Azure's metadata"),
     ("169.254.0.0/16", "link-local, and most clouds' metadata"),
     ("192.0.0.0/24", "protocol assignments, and Oracle's metadata"),
-    ("224.0.0.0/4", "multicast: everybody on the LAN"),
+    ("224.0.0.0/4", "multicast: all of the LAN"),
     ("240.0.0.0/4", "reserved, and broadcast"),
     ("::/16", "loopback, and IPv4 addresses in another spelling"),
     ("2001::/32", "Teredo carries IPv4 addresses, private ones too"),
@@ -29,7 +29,7 @@ ALWAYS_BARRED: tuple[tuple[str, str], ...] = (
     ("fd00:ec2::/32", "Amazon's metadata"),
     ("fd20:ce::254/128", "Google's metadata"),
     ("fe80::/10", "link-local"),
-    ("ff00::/8", "multicast: everybody on the LAN"),
+    ("ff00::/8", "multicast: all of the LAN"),
 )
 # Closed unless a user opens an address or a network in them.
 BARRED: tuple[tuple[str, str], ...] = (

@@ -17,7 +17,7 @@ UNASKED: tuple[tuple[str, str, str], ...] = (
         ".mise .rtx mise",
     ),
     (
-        "python runs it by itself",
+        "python runs it when it starts",
         "sitecustomize.py usercustomize.py *.pth *._pth *.egg-link pyvenv.cfg",
         "__pypackages__",
     ),
