@@ -216,7 +216,7 @@ def test_the_receipt_begins_with_who_was_told_most_and_names_what_has_no_end():
 
 
 @pytest.mark.parametrize(("line", "word"), [
-    ({"kind": "broker", "silent": 1}, "no account"), ({"kind": "broker", "lost": 3}, "3 connections"),
+    ({"kind": "broker", "silent": 1}, "last connections"), ({"kind": "broker", "lost": 3}, "3 connections"),
     ({"kind": "full"}, "full"),
 ])  # fmt: skip
 def test_why_a_log_may_not_tell_everything_stands_in_the_receipt(line, word):

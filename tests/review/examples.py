@@ -231,7 +231,7 @@ def an_attack() -> Story:
         withheld=["AWS_SECRET_ACCESS_KEY"],
         withheld_count=41,
         found=["AWS_SECRET_ACCESS_KEY in src/config.py"],
-        missing=["the broker gave no account at its end: what was reached and spent last may be missing in the log"],
+        missing=["the broker ended without a summary: the last connections and costs may be missing in the log"],
         commands=[("Delete its branch and its worktree", "claudebox drop fix-login")],
     )
     story.events = [Event(BEGAN + at * 60, "denied", "evil.example (not-listed)") for at in range(100)]
