@@ -168,7 +168,7 @@ def _show(line: Line, *, as_json: bool) -> None:
         case "full":
             _out(f"{moment}  the log is full: later entries are sums only")
         case "broker" if line.get("silent"):
-            _out(f"{moment}  the broker gave no account at its end: the last entries may be missing")
+            _out(f"{moment}  the broker ended without a summary: the last entries may be missing")
         case "broker" if lost := _number(line.get("lost")):
             _out(f"{moment}  {lost} connections or answers could not be logged")
         case "decision":
