@@ -201,9 +201,7 @@ def nixos_box(account: Account, nixos: Machine, standin: StandIn, checkout: str)
 
 
 @pytest.fixture
-def machine_boxes(
-    nix_boxes: Callable[..., NixBox], ordinary_account: Account
-) -> Iterator[Callable[[str], MachineBox]]:
+def machine_boxes(nix_boxes: Callable[..., NixBox], ordinary_account: Account) -> Iterator[Callable[[str], MachineBox]]:
     """Return what makes a box on a machine with /usr and with /nix at its place, where the daemon runs too.
 
     Only there can a daemon build without a sandbox: a store elsewhere wants one in any case.
