@@ -65,6 +65,20 @@ def test_it_answers_and_works_without_a_terminal(speaking):
 
 
 @NOT_TRIED_ELSEWHERE
+@pytest.mark.parametrize("tier", ["full", "allow"])
+def test_it_asks_the_broker_and_no_proxy(user_box, model, some_client, tier):
+    # proves HOST-11, NET-03
+    equip(user_box, some_client)
+    served = model(conversation("look", {"say": "I have looked"}), key=KEY)
+    nobody = "http://192.0.2.1:3128"  # the proxy of a company; in tier `allow` it is the broker's own
+    env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": served.url, "HTTP_PROXY": nobody, "HTTPS_PROXY": nobody}
+    env = {**env, "NO_PROXY": "127.0.0.1"}
+    result = user_box.claudebox("-y", "--network", tier, "-p", "look around", env=env, timeout=90)
+
+    assert "I have looked" in result.stdout, result.stdout + result.stderr
+
+
+@NOT_TRIED_ELSEWHERE
 def test_it_asks_nothing_at_a_terminal_and_answers(speaking, terminal):
     # proves HOST-11, UX-06
     box, env, flags, served = speaking

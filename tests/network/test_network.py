@@ -117,7 +117,7 @@ def test_tier_allow_has_listeners_variables_and_a_broker_and_no_uplink():
     found = {row.name: row.value for row in made.variables}
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         assert found[name] == "http://127.0.0.1:3128"
-    assert found["NO_PROXY"] == found["no_proxy"] == "localhost,127.0.0.1,::1"
+    assert found["NO_PROXY"] == found["no_proxy"] == "localhost,127.0.0.1,::1,claudebox.invalid"
     assert resolv_conf(hosts.RESOLVED, "allow") == b"nameserver 127.0.0.1\n"
 
 

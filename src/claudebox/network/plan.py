@@ -167,14 +167,21 @@ def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
     """Yield the variables that lead programs to a proxy."""
     environ = host.environ
     proxy, _ = usable_proxy(environ)
+    # Claude Code before 2.1.295 asks a proxy for what it sends to the broker's socket.
+    broker = policy.agent.upstream.nowhere.partition("://")[2]
+    direct = (*_LOOPBACK, *([broker] if broker else []))
     if policy.tier.listed:
-        yield from _lead_to(_PROXY.port, _LOOPBACK, "the way out, to the domains that are listed")
+        yield from _lead_to(_PROXY.port, direct, "the way out, to the domains that are listed")
     elif policy.tier.uplink and proxy is not None:
-        bypass = tuple(dict.fromkeys((*proxy.bypass, *_LOOPBACK)))
+        bypass = tuple(dict.fromkeys((*proxy.bypass, *direct)))
         yield from _lead_to(_entrance(policy).port, bypass, "the proxy of this machine")
     elif policy.tier.shared and has_proxy(environ):
+        for name in [name for name in _BYPASS if environ.get(name)] or (_BYPASS[:1] if broker else ()):
+            named = environ.get(name, "")
+            value = named if named == "*" else ",".join(filter(None, (named, broker)))
+            yield Variable(name, value, "host" if named else "claudebox", "not reached through the proxy")
         hidden = _with_login(host)
-        for name in PROXY_VARIABLES:
+        for name in PROXIES:
             if name not in hidden and environ.get(name):
                 yield Variable(name, environ[name], "host", "the proxy of this machine")
             elif name in hidden and proxy is not None:
