@@ -110,11 +110,11 @@ def lists_servers(policy: Policy) -> bool:
 
 
 def notes(policy: Policy, host: Host) -> Iterable[str]:
-    """Say if this client is newer than any that was tried."""
+    """Say if this client is newer than any that was tried, once for all that are: agents are updated every day."""
     agent, client = policy.agent, host.agent.client
     if client is not None and agent.tried and client.version > agent.tried:
-        newer, tried = (".".join(map(str, version)) for version in (client.version, agent.tried))
-        yield f"{agent.name} {newer} is newer than {tried}, the newest tested with this claudebox"
+        tried = ".".join(map(str, agent.tried))
+        yield f"this {agent.name} is newer than {tried}, the newest tested with this claudebox"
 
 
 def instructions(policy: Policy, host: Host) -> dict[str, Kind]:
