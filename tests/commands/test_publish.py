@@ -14,6 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 from tests.conftest import wait_until
+from tests.support import repositories
 
 SERVER = (
     "import http.server, sys; "
@@ -84,6 +85,26 @@ def test_a_port_of_a_running_session_is_opened_listed_and_taken_back(user_box):
     wait_until(lambda: not fetch(inside), "the port went with the session")
     wait_until(lambda: not os.listdir(f"{user_box.home}/.claudebox/published"), "so did its record")
     assert "no session runs" in user_box.claudebox("publish", str(inside)).stderr
+
+
+def test_an_agent_in_a_worktree_is_found_from_the_project_it_was_started_in(user_box):
+    # proves NET-11, AGENT-03, NEW-D17
+    repositories.make(user_box)
+    inside = free_port()
+    with serving(user_box, "new", "fix/one", "--network", "none", port=inside):
+        opened = user_box.claudebox("publish", str(inside))
+        named = user_box.claudebox("publish", "fix/one", str(inside))
+        listed = user_box.claudebox("sessions").stdout.splitlines()
+        (row,) = json.loads(user_box.claudebox("sessions", "--json").stdout)
+
+        assert opened.stdout.startswith(f"http://fix-one.localhost:{inside} "), opened.stderr
+        assert named.stdout == opened.stdout
+        assert fetch(inside) == "from inside"
+        assert (row["name"], row["project"]) == ("fix/one", user_box.project)
+        assert f"{user_box.home}/.claudebox/work/" in row["directory"]
+        assert listed[0].split()[:2] == ["NAME", "STATE"]
+        assert "SPENT" not in listed[0], "nothing to show"
+        assert listed[1].split()[0] == "fix/one"
 
 
 def test_a_session_that_is_killed_leaves_no_open_port(user_box):

@@ -12,6 +12,7 @@ from claudebox.base.files import Closing
 from claudebox.host.machine import current_directory, current_home
 from claudebox.many import sessions
 from claudebox.many.records import Records
+from claudebox.many.worktrees import Copies
 from claudebox.network import published
 from claudebox.run.live_sessions import list_sessions
 from claudebox.settings import parsers
@@ -64,23 +65,27 @@ def describe(row: PublishedPort, name: str) -> str:
 
 
 def _find_session(state: str, name: str) -> tuple[int, str]:
-    """Return the launcher of a session, and what it is called."""
+    """Return the launcher of a session, and what it is called: that of this name, or the last one that began here."""
     workdir, records = current_directory(), Records(state)
-    alive = {agent.pid: agent.name for agent in records.all() if agent.alive}
+    copies = {copy.path: copy for copy in Copies(os.path.dirname(state)).all()}
+    running = [(since, process, place) for process, place, since in list_sessions(state)]
+    agents = [(since, process, copies[place]) for since, process, place in running if place in copies]
+    own = {agent.pid: agent.name for agent in records.all() if agent.alive}
     if name:
+        if found := [(since, process) for since, process, copy in agents if copy.name == name]:
+            return max(found)[1], name
         agent = records.find(name, workdir)
         if not agent.alive:
             raise ClaudeboxError(f"`{name}` is not running", hint="`claudebox sessions` lists what is")
         return agent.pid, agent.name
-    here = [(since, process) for process, project, since in list_sessions(state) if project == workdir]
-    if not here:
-        agents = [agent for agent in records.all() if agent.alive and agent.project == workdir]
-        if len(agents) == 1:
-            return agents[0].pid, agents[0].name
-        hint = "name another one: `claudebox publish AGENT PORT`; `claudebox sessions` lists them"
-        raise ClaudeboxError(f"no session runs in `{workdir}`", hint=hint)
-    process = max(here)[1]
-    return process, alive.get(process, os.path.basename(workdir))
+    if here := [(since, process) for since, process, place in running if place == workdir]:
+        process = max(here)[1]
+        return process, own.get(process, os.path.basename(workdir))
+    started = [(process, copy.name) for _, process, copy in agents if copy.source == workdir]
+    if len(started) == 1:
+        return started[0]
+    hint = "name another one: `claudebox publish AGENT PORT`; `claudebox sessions` lists them"
+    raise ClaudeboxError(f"no session runs in `{workdir}`", hint=hint)
 
 
 def _find_inner(launcher: int) -> int:

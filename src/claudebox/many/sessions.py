@@ -18,6 +18,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing
 from claudebox.base.formats import describe_age
 from claudebox.host.machine import current_home
+from claudebox.host.programs import spell
 from claudebox.many.records import Agent, Records, process_start
 from claudebox.many.tmux import Tmux
 from claudebox.many.worktrees import Copies
@@ -158,6 +159,7 @@ class SessionRow:
     since: float
     process: int
     agent: Agent | None = None
+    directory: str = ""  # that it works in, if that is not the project
     how: str = ""  # it ended
     memory: int = 0
     last: str = ""
@@ -171,7 +173,7 @@ class SessionRow:
             "name": self.name,
             "id": agent.id if agent else "",
             "project": self.project,
-            "directory": agent.workdir if agent else self.project,
+            "directory": self.directory or self.project,
             "state": self.state,
             "status": agent.status if agent and self.state == "ended" and agent.status >= 0 else None,
             "since": int(self.since),
@@ -212,6 +214,7 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
                 since=(agent.begun if alive else agent.ended) or agent.created,
                 process=agent.pid if alive else 0,
                 agent=agent,
+                directory=agent.workdir,
                 how="" if alive else describe_end(agent, pane),
                 memory=_measure_memory(agent.pid, children) if alive else 0,
                 last=_find_last_line(tmux.screen(agent.id)) if pane else "",
@@ -219,6 +222,7 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
                 spent=_find_spent(logs, names, agent.pid, agent.created),
             )
         )
+    copies = {copy.path: copy for copy in Copies(os.path.dirname(records.state)).all()}
     worked_in = {agent.workdir for agent in agents} | {workdir for _, workdir, _ in sessions}
     known = {(agent.pid, agent.start) for agent in agents}
     for process, workdir, since in sessions:
@@ -226,8 +230,13 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
         if start and (process, start) not in known:
             memory, spent = _measure_memory(process, children), _find_spent(logs, names, process, since)
             own = tuple(ports.get(process, ()))
-            rows.append(SessionRow("", "terminal", workdir, since, process, memory=memory, spent=spent, ports=own))
-    idle = (copy for copy in Copies(os.path.dirname(records.state)).all() if copy.path not in worked_in)
+            copy = copies.get(workdir)
+            name, project = (copy.name, copy.source) if copy is not None else ("", workdir)
+            rows.append(
+                SessionRow(name, "terminal", project, since, process, directory=workdir, memory=memory, spent=spent,
+                           ports=own)
+            )  # fmt: skip
+    idle = (copy for path, copy in copies.items() if path not in worked_in)
     rows += [SessionRow(copy.name, "copy", copy.source, copy.created, 0) for copy in idle]
     return rows
 
@@ -279,11 +288,11 @@ def _list(records: Records, tmux: Tmux, *, as_json: bool) -> int:
     if as_json:
         console.write([json.dumps([row.document() for row in rows], indent=2)], descriptor=1)
     else:
-        console.write(_format(rows), descriptor=1)
+        console.write(_format(rows, os.path.dirname(records.state)), descriptor=1)
     return 0
 
 
-def _format(rows: list[SessionRow]) -> Iterator[str]:
+def _format(rows: list[SessionRow], home: str) -> Iterator[str]:
     if not rows:
         yield "no session is running: `claudebox --detach` starts one in the background"
         return
@@ -294,13 +303,14 @@ def _format(rows: list[SessionRow]) -> Iterator[str]:
             describe_age(row.since),
             human(row.memory) if row.memory else "-",
             str(row.spent) or "-",
-            os.path.basename(row.project) if row.agent else row.project,
+            spell(row.project, home),
             row.last,
         )
         for row in rows
     ]
+    filled = [column for column in zip(_COLUMNS, *table, strict=True) if {*column[1:]} - {"-", ""}]
     width = console.columns()
-    head, *below = (console.shorten(line, width) for line in console.table((_COLUMNS, *table)))
+    head, *below = (console.shorten(line, width) for line in console.table([*zip(*filled, strict=True)]))
     yield console.paint(head, "bold", descriptor=1)
     yield from below
     for row in rows:
