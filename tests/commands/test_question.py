@@ -246,7 +246,7 @@ def test_the_first_launch_on_a_terminal_asks_once(user_box, open_tunnel):
         terminal.expect(WHEN)
         terminal.press("\r")
         terminal.expect(r"wrote your answers to ~/\.claudebox/config\.toml")
-        terminal.expect(r"inet \(by ~/\.claudebox/config\.toml:\d+\)")
+        terminal.expect(r"network +inet: the internet")
         terminal.expect(QUESTION)
         terminal.press("n\r")
         assert terminal.prompt() == 130

@@ -75,9 +75,13 @@ def test_nobody_logged_in_is_said():
 
 def test_the_tier_comes_with_what_chose_it():
     # proves UX-07
-    plan = make(changes={"network": "none", "network_origin": "~/.claudebox/config.toml:7"})
-
-    assert "none (by ~/.claudebox/config.toml:7): loopback" in lines(plan)[1]
+    for origin, shown in (
+        ("--network", "none (by --network): loopback"),
+        (".claudebox.toml:7", "none (by .claudebox.toml:7): loopback"),
+        ("default", "none (by default): loopback"),
+        ("~/.claudebox/config.toml:7", "none: loopback"),  # the user's own
+    ):
+        assert shown in lines(make(changes={"network": "none", "network_origin": origin}))[1]
 
 
 def test_with_yes_and_nothing_new_there_is_one_line():

@@ -58,7 +58,9 @@ def _choose(title: str, prompt: str, rows: Sequence[tuple[str, str]], default: s
     """Ask until the answer is a number, a known word, or nothing for the default."""
     names = [name for name, _ in rows]
     wide = max(map(len, names))
-    lines = [title, *(f"  {number}  {name:<{wide}}  {text}" for number, (name, text) in enumerate(rows, 1))]
+    lines = [title]
+    for number, (name, text) in enumerate(rows, 1):
+        lines += console.wrap(text, f"  {number}  {name:<{wide}}  ")
     question = f"{prompt}? [{1 + names.index(default)}] "
     explained = "\n".join((*lines, question))
     while True:

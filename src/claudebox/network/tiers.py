@@ -39,7 +39,7 @@ _TIERS = (  # the widest first: a project file may move down, and asks before it
     ),
     Tier(
         "inet",
-        "the internet; not the LAN, VPNs, metadata services or this machine",
+        "the internet; not the LAN, VPNs, cloud metadata or this machine",
         "You have the internet and names. Private networks (the LAN, VPNs), metadata services of clouds and the host "
         "itself are out of reach, under every address and name: connections there are refused at once. That is "
         "intended and cannot be changed from inside; say what you would need instead of trying other ways.",

@@ -28,6 +28,7 @@ _UNCHOSEN = (
 )
 _PATH = "PATH: "  # in front of a directory that was told to be absent
 _WARNED = "warning: "  # in front of a warning among the decisions
+_OWN_SETTINGS = "~/.claudebox/config.toml:"
 _NAMED = 5  # of one kind; the rest is counted
 _LONGEST = 200  # characters of a name
 
@@ -206,7 +207,7 @@ def _at_home(path: str, plan: Plan) -> str:
 def _writes(plan: Plan) -> str:
     own = any(row.role == "state" and row.source != plan.caches for row in plan.mounts)
     state = ("conversations" if own else "its own state") + (" and caches" if plan.caches else "")
-    return f"{_listed(_kept(plan))}, and {state} in ~/.claudebox; everything else is gone at the end"
+    return f"{_listed(_kept(plan))}; {state} in ~/.claudebox"
 
 
 def _network(plan: Plan) -> str:
@@ -214,7 +215,7 @@ def _network(plan: Plan) -> str:
     tier = plan.policy.tier
     told = paint(tier.name, "yellow" if tier.shared else "bold")
     nix = (f"Nix: {_nix(plan)}",) if plan.nix is not None else ()
-    return "; ".join((f"{told} ({_origin(plan)}): {tier.meaning}", *(clean(line) for line in (*rest, *nix))))
+    return "; ".join((f"{told}{_origin(plan)}: {tier.meaning}", *(clean(line) for line in (*rest, *nix))))
 
 
 def _nix(plan: Plan) -> str:
@@ -224,7 +225,11 @@ def _nix(plan: Plan) -> str:
 
 
 def _origin(plan: Plan) -> str:
-    return "by default" if plan.policy.network_origin == "default" else f"by {clean(plan.policy.network_origin)}"
+    """Return whose word the tier is, unless it stands in the user's own settings."""
+    origin = plan.policy.network_origin
+    if origin.startswith(_OWN_SETTINGS):
+        return ""
+    return " (by default)" if origin == "default" else f" (by {clean(origin)})"
 
 
 def _secrets(plan: Plan) -> str:
