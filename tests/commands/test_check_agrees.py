@@ -311,7 +311,19 @@ def machine(user_box, own_copy, background, compiled) -> Machine:
     return made
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+# One of each kind; the others run with --all.
+USUAL = {
+    "no home", "state is a link", "others write to the state", "disk is full", "state of another project",
+    "damaged .claude.json", "few open files", "no user namespaces", "no setns", "no bwrap", "old bwrap", "no client",
+    "foreign client", "config has a strange key", "mount of keys", "no libraries", "no tunnel", "project is the home",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(fault, marks=() if fault.name in USUAL else pytest.mark.slow) for fault in FAULTS],
+    ids=lambda fault: fault.name,
+)
 def test_check_and_a_launch_agree_about(machine, fault):
     # proves HOST-10, UX-05, E08
     fault.spoil(machine)

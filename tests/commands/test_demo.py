@@ -111,6 +111,7 @@ def test_the_demonstration_says_so_where_a_secret_or_a_hook_is_let_in(user_box, 
     assert "I can read a secret: `canary-env-" in result.stdout
 
 
+@pytest.mark.slow
 def test_the_demonstration_says_so_where_the_network_is_shared(user_box, demo):
     result = demo(user_box, network="full")
 

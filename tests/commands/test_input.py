@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import pwd
@@ -52,19 +51,7 @@ def test_bad_flags_are_refused_in_one_line(user_box, argv, words):
     failed(user_box.claudebox("-y", *argv, *more), words)
 
 
-def test_too_many_words_are_refused_and_many_are_not(user_box):
-    failed_words = ["x"] * 9100
-    result = user_box.run("echo", *failed_words)
-    assert result.returncode == 125
-    assert "bwrap takes 9000" in result.stderr
-
-    assert user_box.run("echo", *["x"] * 5000).stdout == " ".join(["x"] * 5000) + "\n"
-
-
-CLOSED = [closed for length in (1, 2, 3) for closed in itertools.combinations((0, 1, 2), length)]
-
-
-@pytest.mark.parametrize("closed", CLOSED, ids=str)
+@pytest.mark.parametrize("closed", [(0,), (1, 2), (0, 1, 2)], ids=str)
 def test_closed_standard_descriptors_are_filled_inside_and_out(user_box, closed):
     # proves A04
     redirections = " ".join(f"{descriptor}{'<' if descriptor == 0 else '>'}&-" for descriptor in closed)
@@ -100,9 +87,7 @@ def test_an_error_to_nobody_is_still_a_status(user_box):
     assert user_box.host("sh", "-c", 'exec "$0" "$@" >/dev/full', user_box.program, "--help").returncode == 125
 
 
-@pytest.mark.parametrize(
-    "flags", [("-y", "--exec", "--", "true"), ("--dry-run", "--shell"), ("--explain",), ("-y", "x"), ("--check",)]
-)
+@pytest.mark.parametrize("flags", [("-y", "--exec", "--", "true"), ("--explain",), ("--check",)])
 def test_a_deleted_working_directory_is_named(user_box, flags):
     # proves SAND-05
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" "$@"'
@@ -111,9 +96,7 @@ def test_a_deleted_working_directory_is_named(user_box, flags):
     failed(result, "the working directory no longer exists")
 
 
-@pytest.mark.parametrize(
-    "home", [None, "", "relative", ".", "/nonexistent", "/", "/dev/null", "~", "\udcff", "/tmp/\n"]
-)
+@pytest.mark.parametrize("home", [None, "", "relative", "/nonexistent", "/", "/dev/null", "\udcff"])
 def test_a_home_that_is_none_falls_back_to_the_accounts(user_box, home):
     environ = user_box.variables()
     environ.pop("HOME")
@@ -135,7 +118,7 @@ def test_a_home_that_is_none_falls_back_to_the_accounts(user_box, home):
     assert variables["HOME"] == pwd.getpwuid(user_box.account.uid).pw_dir
 
 
-@pytest.mark.parametrize("home", ["/tmp", "/usr", "/run"])
+@pytest.mark.parametrize("home", ["/tmp", "/usr"])
 def test_a_home_where_the_system_is_inside_is_refused(user_box, home):
     result = user_box.run("true", env={"HOME": home})
 
@@ -143,7 +126,7 @@ def test_a_home_where_the_system_is_inside_is_refused(user_box, home):
     assert "hint: set HOME to a directory of yours" in result.stderr
 
 
-@pytest.mark.parametrize("name", ["ho:me", "ho me", "ho\nme", "\udcff", "$(x)", "-home", "'", "//double"])
+@pytest.mark.parametrize("name", ["ho:me", "ho\nme", "\udcff$(x)'", "//double"])
 def test_an_odd_home_works(user_box, name):
     # proves C11
     home = user_box.mkdir(f"{user_box.base}/{name}")
@@ -154,7 +137,7 @@ def test_an_odd_home_works(user_box, name):
     assert sorted(os.listdir(home)) == [".claudebox"]
 
 
-@pytest.mark.parametrize("name", ["new\nline", "quo'te", "$(touch hijacked)", "\udcff", "co:lon", "esc\x1b]0;x\x07"])
+@pytest.mark.parametrize("name", ["new\nline'$(touch hijacked)", "co:lon\udcffesc\x1b]0;x\x07"])
 def test_every_rendering_bears_any_name(client_box, name):
     # proves B12, UX-04
     project = client_box.mkdir(f"{client_box.base}/work/{name}")
@@ -165,7 +148,7 @@ def test_every_rendering_bears_any_name(client_box, name):
         assert result.stderr == ""
 
 
-@pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8", "nonsense", ""])
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8", "nonsense"])
 def test_no_locale_makes_names_unreadable(user_box, locale):
     # proves C11
     project = user_box.mkdir(f"{user_box.base}/work/ünï\udcff")

@@ -197,7 +197,6 @@ BREAKS = {
 }  # fmt: skip
 
 
-@pytest.mark.accounts
 @pytest.mark.parametrize("name", BREAKS)
 def test_broken_protections_are_reported_as_broken(box, name):
     # proves SEC-05, E08

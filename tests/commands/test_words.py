@@ -22,19 +22,14 @@ def client_words(result) -> list[str]:
     ("argv", "words"),
     [
         ((), []),
-        (("hello world",), ["hello world"]),
-        (("-p", "--model", "opus", "fix it"), ["-p", "--model", "opus", "fix it"]),
         (("one", "--network", "none", "two", "--env=LANG", "three"), ["one", "two", "three"]),
         (("--continue", "--", "--check", "-y", "--help"), ["--continue", "--check", "-y", "--help"]),
-        (("--", "--", "x"), ["--", "x"]),
-        (("check",), ["check"]),
-        (("",), [""]),
+        (("check", "--", "--", "x", ""), ["check", "--", "x", ""]),
         (
             ("mcp", "add", "x", "--env", "A=b", "--", "cmd", "-y"),
             ["mcp", "add", "x", "--env", "A=b", "--", "cmd", "-y"],
         ),
         (("--network", "none", "plugin", "list", "--json"), ["plugin", "list", "--json"]),
-        (("explain", "mcp", "--network", "none"), ["explain", "mcp"]),
         (("a\udcffb", "ä", "$(id)", "*", "%s", "-", "--x=y z"), ["a\udcffb", "ä", "$(id)", "*", "%s", "-", "--x=y z"]),
     ],
 )
@@ -58,10 +53,10 @@ def test_input_reaches_the_client(client_box):
     assert result.stdout == f"{SKIP}\n<-p>\nfrom a pipe\n"
 
 
-@pytest.mark.parametrize("status", [0, 1, 7, 125, 126, 127, 130, 255])
-def test_the_status_of_the_program_comes_back(user_box, status):
+def test_the_status_of_the_program_comes_back(user_box):
     # proves SAND-14
-    assert user_box.sh(f"exit {status}").returncode == status
+    for status in (0, 7, 127, 255):
+        assert user_box.sh(f"exit {status}").returncode == status
 
 
 def test_what_follows_the_name_of_a_program_is_its_own(user_box):

@@ -83,7 +83,7 @@ NAMES = ("public.example", "unknown.example", "inner.example", "*.silent.example
 
 
 @pytest.mark.parametrize("tier", [INET, ("--network", "allow", *(f"--allow-domain={name}:8000" for name in NAMES))])
-@pytest.mark.parametrize("names", [24, 60])
+@pytest.mark.parametrize("names", [24, pytest.param(60, marks=pytest.mark.slow)])
 def test_a_busy_resolver_does_not_open_the_lan_through_the_proxy_of_the_host(proxied, world, tier, names):
     # proves NEW-N1
     box, _ = proxied

@@ -79,7 +79,7 @@ def companybox(plain_netbox, company):
     return box
 
 
-@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("tier", ["inet", *(pytest.param(tier, marks=pytest.mark.slow) for tier in ("full", "allow"))])
 def test_programs_inside_get_out_by_the_proxy_and_trust_the_authority(companybox, company, tier):
     # proves NET-06, SAND-13
     box, log = companybox, company[0]
