@@ -7,7 +7,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.undo.test_undo import STEPS, destroy
 
@@ -77,6 +77,7 @@ def is_near(path: str, others: set[str]) -> bool:
     most=st.sampled_from((1 << 20, 3)),
     both=st.booleans(),
 )
+@example(steps=[("rename", 0, 0), ("write", 17, 0)], mine=[("edit", 17, 0)], most=1 << 20, both=True)
 def test_an_undo_takes_back_what_the_session_did_and_leaves_what_the_user_did(
     tmp_path_factory, steps, mine, most, both
 ):
@@ -128,12 +129,20 @@ def test_an_undo_takes_back_what_the_session_did_and_leaves_what_the_user_did(
             assert after.get(path) == at_now.get(path), f"{path} of the user is not as it was"
 
 
+def former(path: str, moves: list[tuple[str, str]]) -> str:
+    """Return the path that something has once these renames are done, by which the user is asked about it."""
+    for source, target in moves:
+        if f"{path}/".startswith(f"{source}/"):
+            path = target + path[len(source) :]
+    return path
+
+
 def check_user(comparison: Comparison, states: tuple[dict[str, tuple[object, ...]], ...], *, both: bool) -> None:
     """See that no content is lost: of the user, but where the user agreed, nor of the start."""
     at_start, at_end, at_now, after = states
     texts = [content for _, content in after.values()]
     for path, row in at_now.items():
-        agreed = both and path in comparison.touched_twice
+        agreed = both and former(path, comparison.moves) in comparison.touched_twice
         if row != at_end.get(path) and isinstance(row[1], bytes) and not agreed:
             assert row[1] in texts, f"{path} of the user is gone"
     for content in {content for _, content in at_start.values() if isinstance(content, bytes)}:
