@@ -14,7 +14,7 @@ from claudebox.base import process
 from claudebox.git import disarm, disarmed
 from claudebox.git import facts as git_facts
 from claudebox.git.disarm import clean_config, read_addresses
-from claudebox.report import changes as report_changes
+from claudebox.report import account
 
 MADE_BY_GIT = b"""\
 [core]
@@ -610,7 +610,5 @@ def test_a_line_stays_short_however_much_was_put_aside(project):
 def test_a_link_that_cannot_be_read_leads_to_no_message_of_the_system(tmp_path):
     # proves REPORT-02
     (tmp_path / "out").symlink_to("/etc")
-    assert report_changes.find_target(str(tmp_path), "out") == "/etc"
-    assert (
-        report_changes.find_target(str(tmp_path), "gone") == "a place that cannot be read (No such file or directory)"
-    )
+    assert account.find_target(str(tmp_path), "out") == "/etc"
+    assert account.find_target(str(tmp_path), "gone") == "a place that cannot be read (No such file or directory)"

@@ -25,7 +25,7 @@ from claudebox.network import uplink
 from claudebox.nix import facts as nix_facts
 from claudebox.nix import plan as nix_plan
 from claudebox.nix.records import Daemon, Nix
-from claudebox.report import leftovers
+from claudebox.report import killed
 from claudebox.settings.records import Policy
 
 TYPE_CHECKING = False
@@ -285,6 +285,6 @@ def _state(environ: dict[str, str]) -> Row:
         return "ok", f"{directory} does not exist yet", ""
     if status.st_mode & 0o077:
         return "warning", f"{directory} is open to others", f"`chmod 700 {directory}`"
-    if unlooked := list(leftovers.describe_killed(directory)):
+    if unlooked := list(killed.describe_killed(directory)):
         return "warning", console.list_some(unlooked, 1), ""
     return "ok", f"{directory} is accessible only to you", ""

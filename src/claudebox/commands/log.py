@@ -15,7 +15,7 @@ from claudebox.base.records import Value
 from claudebox.commands.allow import find_brokers
 from claudebox.git import facts as git_facts
 from claudebox.host.machine import current_directory, current_home
-from claudebox.report import denied, leftovers
+from claudebox.report import denied, killed
 from claudebox.report import log as report_log
 from claudebox.report.log import LogReader, find_doubts, human, read_lines, records, sum_usage
 from claudebox.tables import prices
@@ -70,7 +70,7 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
             _show_denials(denials, home, listing=settings.verb == "denied")
     except BrokenPipeError:
         return 0
-    for text in leftovers.describe_killed(f"{home}/.claudebox"):
+    for text in killed.describe_killed(f"{home}/.claudebox"):
         console.warn(text)
     if not found:
         what = "was denied" if wanted.verdict == "denied" else "in the log matches"

@@ -19,7 +19,7 @@ from claudebox.git import facts as git_facts
 from claudebox.git.importer import find_tools
 from claudebox.host import programs
 from claudebox.host.machine import current_directory, current_home
-from claudebox.report import leftovers
+from claudebox.report import killed, leftovers
 from claudebox.report.kinds import IGNORED, Outputs
 from claudebox.report.log import name_moment
 from claudebox.run.live_sessions import Presence
@@ -65,7 +65,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     repository = git_facts.find_repository(workdir, os.getuid(), home, environ)
     instance = base_state.locate(home, repository.main if repository else workdir)
     undoing = flags.verb == "undo"
-    if not undoing and flags.words and leftovers.acknowledge(instance, flags.words[0], workdir):
+    if not undoing and flags.words and killed.acknowledge(instance, flags.words[0], workdir):
         return 0
     leftovers.catch_up(instance, (workdir,))
     directory = f"{instance.directory}/undo"

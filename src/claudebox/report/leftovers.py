@@ -29,14 +29,12 @@ from claudebox.base.files import (
     write_all,
     write_file,
 )
-from claudebox.base.process import EVERYTHING, Pending, Unfinished, run_limited
 from claudebox.base.records import Value
 from claudebox.base.state import Instance
 from claudebox.git import disarmed
 from claudebox.git.facts import KEPT, KEPT_LIMIT, Nested
 from claudebox.host import protected as host_protected
-from claudebox.report.log import SUFFIX, SessionLog
-from claudebox.run.stubs import clear_stubs
+from claudebox.report.log import SUFFIX
 from claudebox.tables.paths import GIT
 from claudebox.undo import manifest, snapshot
 from claudebox.undo.snapshot import Beginning, Moment
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from claudebox.host.records import Host, Identity, ProtectedPath
     from claudebox.plan.records import Plan
     from claudebox.report.changes import Report
+    from claudebox.report.log import SessionLog
     from claudebox.settings.records import Policy
 
 
@@ -58,12 +57,10 @@ UNSEEN = "unseen-"  # prefix in the state of a project: sessions that were exami
 PATIENCE = 5.0  # seconds that a launch waits until a killed session is examined
 _FORMAT = 8
 _LIMIT = 1 << 30  # bytes of a note: it lists the project
-_MEMORY = 4 << 30  # bytes that an examination may take
 _HELD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SLACK = 2.0  # seconds by which times of file systems may be rounded
-_UNEXAMINED = "and what it left was not examined"
 unfinished: list[str] = []  # notes of sessions that could not be examined in full
-_settled: list[str] = []  # notes of sessions that need nothing more here
+settled: list[str] = []  # notes of sessions that need nothing more here
 
 
 class Scope(Value):
@@ -136,7 +133,7 @@ def _leads_to(root: str, path: str) -> str:
 def _alive_scopes(directory: str) -> Iterator[Scope]:
     for name in list_names(f"{directory}/{NOTES}"):
         path = f"{directory}/{NOTES}/{name}"
-        other = _read_scope(path, directory) if path not in _settled else None
+        other = _read_scope(path, directory) if path not in settled else None
         if other is not None:
             yield other
 
@@ -321,18 +318,6 @@ class Unlooked:
         self._descriptor = self._directory = -1
 
 
-def dead_notes(directory: str) -> Iterator[tuple[str, int]]:
-    """Yield the notes of killed sessions, each open and locked."""
-    for name in list_names(f"{directory}/{NOTES}"):
-        path = f"{directory}/{NOTES}/{name}"
-        try:
-            with Closing(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as held:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                yield path, held
-        except (BlockingIOError, FileNotFoundError):  # alive, or another was quicker
-            continue
-
-
 def catch_up(
     instance: Instance, tops: tuple[str, ...], record: SessionLog | None = None, patience: float = float("inf")
 ) -> None:
@@ -344,11 +329,10 @@ def catch_up(
         if name.startswith(UNSEEN):
             session = os.fsdecode(read_small(f"{instance.directory}/{name}") or b"")
             console.note(f"`claudebox attach {session}` shows the report of `{session}`")
-    for path, held in dead_notes(instance.state):
-        if not examine(path, held, instance, tops, record, patience):
-            unfinished.append(path)
-        else:
-            _settled.append(path)
+    if list_names(f"{instance.state}/{NOTES}"):
+        from claudebox.report import killed
+
+        killed.examine_all(instance, tops, record, patience)
 
 
 class Note(Value):
@@ -364,71 +348,6 @@ class Note(Value):
     def title(self) -> str:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.began))
         return f"a session in {console.shorten(self.scope.workdir, 200)} that began at {moment} was killed"
-
-
-def examine(
-    path: str, held: int, instance: Instance, tops: tuple[str, ...], record: SessionLog | None,
-    patience: float = float("inf"), *, final: bool = False,
-) -> bool:  # fmt: skip
-    """Examine a killed session, wherever its directories are now; return whether nothing is left to do.
-
-    Only then is its note deleted. The note of a directory that is gone stays until the user dismisses it (`final`), or
-    removes the state of the project. After `patience` seconds the examination goes on in the background.
-    """
-    note = read_note(path, held, instance.state)
-    if note is None:
-        os.unlink(path)
-        return True
-    found = _find(note, tops)
-    if found is None:
-        console.warn(f"{note.title}, {_UNEXAMINED}: the directory is gone")
-        console.note(f"start claudebox where it is now, or dismiss it with `claudebox changes {note.name}`")
-        return True
-    seen = {at.identity[1] for _, _, at in found.roots}
-    lost = [root for root, _, at in note.scope.roots if not final and at.identity[1] not in seen]
-    on = f"`claudebox changes {note.name}` continues"
-    try:
-        body = lambda: _look(note, found, instance, record, "" if lost else path)  # noqa: E731
-        done, lines = run_limited(body, EVERYTHING, _MEMORY, patience)
-        clear_stubs(note.instance)
-        console.write(lines)
-        if not note.is_known:
-            console.warn(f"{note.title}, and its note cannot be read here: only the project was examined")
-        if lost:
-            names = ", ".join(console.shorten(root, 200) for root in lost)
-            console.warn(f"{note.title}, {_UNEXAMINED} in {names}: gone")
-            console.note(f"start claudebox where it is now, or dismiss it with `claudebox changes {note.name}`")
-        if done:
-            return True
-        console.warn(f"{note.title}; not everything that it left was examined: {on}")
-    except Pending:
-        console.warn(f"{note.title}; what it left is still being examined in the background: {on}")
-    except Unfinished as error:
-        console.warn(f"{note.title}; what it left could not be examined ({error}): {on}")
-    return False
-
-
-def acknowledge(instance: Instance, name: str, workdir: str) -> bool:
-    """Dismiss the killed session that a user names, if there is one; what is left of it is examined."""
-    for path, held in dead_notes(instance.state):
-        note = read_note(path, held, instance.state)
-        if note is not None and note.name == name.removesuffix(SUFFIX):
-            places = (*(root for root, *_ in note.scope.roots), workdir)
-            if _find(note, places) is not None:
-                examine(path, held, note.instance, places, None, final=True)
-            else:
-                os.unlink(path)
-                console.note(f"{note.title}: dismissed")
-            return True
-    return False
-
-
-def describe_killed(directory: str) -> Iterator[str]:
-    """Yield a line for each killed session that was not examined; `directory` is ~/.claudebox."""
-    for path, held in dead_notes(directory):
-        note = read_note(path, held, directory)
-        if note is not None:
-            yield f"{note.title}, {_UNEXAMINED}: a launch there does it, or `claudebox changes {note.name}`"
 
 
 def _pack(scope: Scope) -> tuple[Any, ...]:
@@ -478,77 +397,3 @@ def _assume_all(workdir: str, home: str, began: float) -> Scope:
     mounts = ((workdir, "bind", workdir), (git_dir, "closed", git_dir))
     beginning = Beginning(workdir, Moment(began - _SLACK, 0.0, 0.0), identify(workdir) or (0, 0))
     return Scope(workdir, home, mounts, (git_dir,), ((workdir, git_dir, beginning),))
-
-
-def _find(note: Note, tops: tuple[str, ...]) -> Scope | None:
-    """Return the scope of a session with the paths of today; None if its project is not found."""
-    scope = note.scope
-    places: dict[str, str] = {}
-    identities: dict[str, Identity] = {}
-    for root, _, at in scope.roots:
-        for path in _candidates(root, tops):
-            found = identify(path)
-            # The number of a device may have changed.
-            if found == at.identity or (found is not None and path == root and found[1] == at.identity[1]):
-                places[root], identities[root] = path, found
-                break
-
-    def moved(path: str) -> str:
-        around = next((root for root in places if f"{path}/".startswith(f"{root}/")), "")
-        return places[around] + path[len(around) :] if around else path
-
-    if scope.workdir not in places:
-        return None
-    return scope.replace(
-        workdir=places[scope.workdir],
-        mounts=tuple((dest, kind, moved(source)) for dest, kind, source in scope.mounts),
-        known=tuple(map(moved, scope.known)),
-        roots=tuple(
-            (places[root], moved(own), at.replace(root=places[root], identity=identities[root]))
-            for root, own, at in scope.roots
-            if root in places
-        ),
-        nested=tuple(row.replace(path=moved(row.path)) for row in scope.nested),
-    )
-
-
-def _candidates(root: str, tops: tuple[str, ...]) -> Iterator[str]:
-    """Yield where a directory may be now: where it was, or around where the user is."""
-    yield root
-    for top in tops:
-        path = top
-        while path.strip("/"):
-            yield path
-            path = os.path.dirname(path)
-
-
-def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | None, path: str) -> tuple[bool, list[str]]:
-    """Disarm and report; return whether nothing is left to do, and what to say. Then the note at `path` is deleted."""
-    from claudebox.report import log as report_log
-    from claudebox.report import screen
-
-    own = instance if scope.workdir != note.scope.workdir else note.instance  # of the project where it is now
-    standing = frozenset(
-        path for other in (note.instance, instance) for _, path in host_protected.recorded_stubs(other)
-    )
-    left = Leftovers(scope, own, standing=standing, session=note.name)
-    done = left.disarm()
-    lines: list[str] = []
-    try:
-        report = left.look()
-    except Exception as error:  # noqa: BLE001 - what was disarmed is reported
-        lines += map(console.warning, disarmed.describe(done, scope.workdir))
-        return False, [*lines, console.warning(f"looking for changes failed: {type(error).__name__}")]
-    if not report.is_empty or done.findings:
-        where = f" (now {console.shorten(scope.workdir, 200)})" if own is not note.instance else ""
-        lines.append(console.warning(f"{note.title}{where}; what changed since:"))
-        table = tuple(disarmed.tabulate(done, scope.workdir))
-        lines += screen.lines(screen.Ending(report, disarmed=table, disarmed_more=done.more))
-    if not report.is_empty:
-        report_log.write_changes(
-            record if record is not None and own is instance else SessionLog(own.state, own.name), report
-        )
-    complete = done.is_complete and not report.is_cut_short
-    if complete and path:
-        os.unlink(path)
-    return complete, lines

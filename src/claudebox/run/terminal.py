@@ -15,7 +15,6 @@ import os
 import select
 import stat
 import sys
-import termios
 
 from claudebox.base import console
 from claudebox.base.errors import ClaudeboxError
@@ -147,6 +146,8 @@ class Terminal:
             if is_foreground(screen):
                 write_quickly(screen, reset_sequence(alone=screen == 1))
                 if screen == 1:
+                    import termios
+
                     termios.tcflush(screen, termios.TCIFLUSH)  # answers to questions, which nobody typed
         return lost
 
@@ -321,6 +322,8 @@ class _Input:
 
     def give_back(self) -> None:
         """Set the file's offset to where the payload has stopped reading."""
+        import termios
+
         unread = int.from_bytes(fcntl.ioctl(self._reader, termios.FIONREAD, bytes(4)), sys.byteorder)
         try:
             os.lseek(self._number, -len(self._waiting) - unread, os.SEEK_CUR)

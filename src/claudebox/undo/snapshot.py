@@ -125,6 +125,8 @@ def look_at_end(
 def _keep_end(
     beginning: Beginning, skipped: Iterable[str], deadline: float, opener: trees.Opener, directory: str, session: str
 ) -> tuple[Snapshot, Snapshot] | None:
+    if not os.path.isdir(f"{directory}/undo"):  # no snapshot was ever taken here
+        return None
     from claudebox.undo import refs as undo_refs
     from claudebox.undo.store import DATABASE, SnapshotStore
 
