@@ -54,7 +54,8 @@ def check_name(name: str) -> None:
     if name.upper() == "HEAD" or name.startswith(("claudebox/", "refs/")):
         reason = "git or claudebox use it for something else"
     if reason:
-        raise ClaudeboxError(f"`{clean(name)}` cannot be the name of an agent: {reason}", hint="choose another name")
+        why = reason.replace("its name", "it")
+        raise ClaudeboxError(f"`{clean(name)}` cannot be the name of a branch: {why}", hint="choose another name")
 
 
 def slug(text: str) -> str:
@@ -282,7 +283,7 @@ def _add(box: GitSandbox, own: PrivateGit, copy: Copy, start: str) -> str:
         )
     commit = (box.ask("rev-parse", "-q", "--verify", f"{start or 'HEAD'}^{{commit}}") or b"").decode().strip()
     if not commit:
-        what = f"there is no branch `{start}`" if start else "there is no commit yet"
+        what = f"there is no branch, tag or commit `{start}`" if start else "there is no commit yet"
         raise ClaudeboxError(f"{what} in `{own.worktree or own.real}`")
     for left in reversed(range(_ATTEMPTS)):
         try:
