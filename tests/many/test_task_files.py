@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from claudebox.agent import kinds
 from claudebox.base.errors import ClaudeboxError
-from claudebox.many.tasks import batch
-from claudebox.many.tasks.result import TaskResult, add_usage, read_result
-from claudebox.many.tasks.task import SCHEMA, Task, read_task
+from claudebox.many.tasks import batch, run
+from claudebox.many.tasks.result import TaskResult, add_usage, read_answer, read_result, take_over
+from claudebox.many.tasks.task import OVER_BUDGET, SCHEMA, Task, read_task
 
 GOOD = {"id": "t1", "repo": "https://example.org/x.git", "prompt": "Do it."}
 
@@ -118,6 +119,43 @@ def test_a_result_that_was_copied_in_part_counts_as_none(tmp_path):
     for text in ('{"status": "done"}', "[]", "{", '{"files": {"x": []}}'):
         (tmp_path / "result.json").write_text(text)
         assert read_result(str(tmp_path)) == {}
+
+
+SAID = "It is done."
+PRINTED = {  # by each agent for one answer, as real ones do
+    "aider": f"Aider v0.86\n\n{SAID}\n",
+    "claude": json.dumps({"type": "result", "result": SAID, "session_id": "x"}),
+    "codex": '{"type":"turn.started"}\n'
+             f'{{"type":"item.completed","item":{{"type":"agent_message","text":"{SAID}"}}}}\n'
+             '{"type":"turn.completed","usage":{}}\n',
+    "copilot": f'{{"type":"assistant.message","data":{{"content":"{SAID}"}}}}\n{{"type":"result","data":{{}}}}\n',
+    "gemini": json.dumps({"session_id": "x", "response": SAID, "stats": {}}, indent=2),
+    "opencode": f'{{"type":"text","part":{{"type":"text","text":"{SAID}"}}}}\n{{"type":"step_finish","part":{{}}}}\n',
+    "qwen": json.dumps([{"type": "system"}, {"type": "result", "result": SAID}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", kinds.NAMES)
+def test_a_result_has_the_last_words_of_every_agent(tmp_path, name):
+    # proves FLEET-01
+    (tmp_path / "answer").write_text(PRINTED[name])
+    result, said = TaskResult("one"), kinds.find_kind(name).said
+
+    take_over(result, read_answer(str(tmp_path / "answer"), said), said)
+    assert result.said.endswith(SAID)
+    for damaged in ("", "[", "[[]]", "{}\n{", "null", '{"item": 5}'):
+        (tmp_path / "answer").write_text(damaged)
+        take_over(TaskResult("two"), read_answer(str(tmp_path / "answer"), said), said)
+
+
+@pytest.mark.parametrize(
+    ("status", "errors", "wanted"),
+    [(0, set(), (0, "")), (0, {OVER_BUDGET}, (OVER_BUDGET, "the budget of the task is spent")),
+     (1, {429}, (75, "the model's API answered with 429")), (1, {400}, (1, "the agent ended with 1"))],
+)  # fmt: skip
+def test_another_agent_is_judged_by_its_status_and_what_the_broker_saw(status, errors, wanted):
+    # proves FLEET-02
+    assert run._verdict(status, {"api_error_status": 429}, "", errors, answers=False) == wanted
 
 
 def test_the_table_counts_what_failed_and_what_is_worth_another_try():

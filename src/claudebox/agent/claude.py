@@ -133,6 +133,7 @@ CLAUDE = AgentKind(
     ),
     servers_file="/run/claudebox/mcp.json",
     task=("-p", "--output-format", "json"),
+    said="result",
     resume=("--resume", "{id}"),
     resume_hint=b"Resume this session with:",
     directory=".claude",
@@ -154,6 +155,7 @@ CLAUDE = AgentKind(
     ),
     login="/run/claudebox/login",  # around the store, because the client locks it from outside
     transcripts="claude/projects/*/*.jsonl",
+    statuses="claude/sessions",
     managed=_MANAGED,
     instructions=f"{_MANAGED}/CLAUDE.md",
     not_inherited=frozenset((

@@ -33,6 +33,7 @@ CODEX = AgentKind(
         "update": ("the program inside is the host's own, read-only", "run it on the host"),
     },
     task=("exec", "--json", "--skip-git-repo-check", "-"),
+    said="item.text",
     resume=("resume", "{id}"),
     directory=".codex",
     state=((".codex", "home/.codex"),),

@@ -32,6 +32,7 @@ COPILOT = AgentKind(
         "update": ("the program inside is the host's own, read-only", "run it on the host"),
     },
     task=("--output-format", "json"),
+    said="data.content",
     resume=("--continue",),
     directory=".copilot",
     state=((".copilot", "home/.copilot"),),

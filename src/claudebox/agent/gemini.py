@@ -28,6 +28,7 @@ GEMINI = AgentKind(
         "-s": ("sandboxes do not nest", "leave it out: this session is in a sandbox"),
     },
     task=("--output-format", "json"),
+    said="response",
     resume=("--resume", "latest"),
     directory=".gemini",
     state=((".gemini", "home/.gemini"),),
@@ -35,7 +36,8 @@ GEMINI = AgentKind(
         Seed(
             ".gemini/settings.json",
             """{"security": {"folderTrust": {"enabled": false}},
-            "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false}}""",
+            "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false},
+            "privacy": {"usageStatisticsEnabled": false}}""",
         ),
     ),
     transcripts="home/.gemini/tmp/*/chats/session-*",

@@ -30,6 +30,7 @@ OPENCODE = AgentKind(
         "uninstall": ("the program inside is the host's own, read-only", "run it on the host"),
     },
     task=("run", "--format", "json"),
+    said="part.text",
     resume=("--continue",),
     directory=".local/share/opencode",
     state=tuple((path, f"home/{path}") for path in _STATE),

@@ -22,14 +22,17 @@ QWEN = AgentKind(
         "-s": ("sandboxes do not nest", "leave it out: this session is in a sandbox"),
     },
     task=("--output-format", "json"),
+    said="result",
     resume=("--resume", "{id}"),
     directory=".qwen",
     state=((".qwen", "home/.qwen"),),
     seeds=(
         Seed(
             ".qwen/settings.json",
+            # It would ask a proxy for loopback, too. In tier `allow` the kernel leads its connections there.
             """{"security": {"auth": {"selectedType": "openai"}, "folderTrust": {"enabled": false}},
-            "general": {"enableAutoUpdate": false, "disableAutoUpdate": true}}""",
+            "general": {"enableAutoUpdate": false, "disableAutoUpdate": true}, "proxy": " ",
+            "privacy": {"usageStatisticsEnabled": false}}""",
         ),
     ),
     transcripts="home/.qwen/projects/*/chats/*.jsonl",

@@ -110,6 +110,7 @@ class AgentKind(Value):
     background: dict[str, str] = {}  # noqa: RUF012 - flags for sessions in the background, and ours instead
     own_search: frozenset[str] = frozenset()  # words that look for the agent's own programs in the home
     task: tuple[str, ...] = ()  # words for an answer as JSON; the prompt comes on standard input
+    said: str = ""  # the field of that with the last words; without it they are the end of a text
     resume: tuple[str, ...] = ()  # words that continue the last conversation, or the one called `{id}`
     resume_hint: bytes = b""  # the line before the one that says how to resume
 
@@ -123,6 +124,7 @@ class AgentKind(Value):
     answers: tuple[tuple[str, str], ...] = ()  # path inside and content of files that answer what a conversation asks
     login: str = ""  # directory inside, around the login's own
     transcripts: str = ""  # files of conversations, below the instance; `*` in a part of the path
+    statuses: str = ""  # directory below the instance, with files of JSON whose `status` says whether it waits
     managed: str = ""  # settings of the machine's administrator
     instructions: str = ""  # read at every start, in the home unless absolute
     not_inherited: frozenset[str] = frozenset()  # in its directory: state, caches and logins, which never come in

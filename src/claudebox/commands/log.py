@@ -155,7 +155,8 @@ def _show(line: Line, *, as_json: bool) -> None:
     day, moment = _moment(line.get("time"))
     match line.get("kind"):
         case "start":
-            what = f"{line.get('program', '')} in {line.get('project', '')}, network {line.get('network', '')}"
+            ran = line.get("agent") or line.get("program", "")
+            what = f"{ran} in {line.get('project', '')}, network {line.get('network', '')}"
             _out(f"{day} {moment}  {console.paint('session', 'bold', descriptor=1)}  {console.shorten(what, 200)}")
         case "end":
             _out(f"{moment}  end, status {_number(line.get('status'))}")

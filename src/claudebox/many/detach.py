@@ -169,8 +169,8 @@ def main() -> NoReturn:
         settings, _ = session.read_settings(flags, environ)
         words = tuple(settings.one("notify").fields.values()) if settings.all("notify") else ()
         instance = Instance(agent.project, state, agent.instance)
-        places = tuple(f"{instance.directory}/{place}" for _, place in settings.agent.state)
-        notifier.append(Notifier(agent.name, words, environ, places[0] if places else "", record_begin))
+        statuses = f"{instance.directory}/{settings.agent.statuses}" if settings.agent.statuses else ""
+        notifier.append(Notifier(agent.name, words, environ, statuses, record_begin))
         return session.run(flags, environ, notifier[0])
 
     status = console.run_guarded(play)
@@ -228,11 +228,11 @@ class Notifier:
     """
 
     def __init__(
-        self, name: str, words: Sequence[str], environ: dict[str, str], claude: str, begin: Callable[[], object]
+        self, name: str, words: Sequence[str], environ: dict[str, str], statuses: str, begin: Callable[[], object]
     ) -> None:
         self._name, self._environ = name, environ
         self.begin = begin  # called when the payload runs
-        self._sessions = f"{claude}/sessions"
+        self._sessions = statuses
         self._busy, self._next = False, 0.0
         self._running: list[subprocess.Popen[bytes]] = []
         self._watcher = Watcher()
@@ -244,7 +244,7 @@ class Notifier:
 
     def look(self) -> float:
         """Notify if the client has just begun to wait; return the seconds until the next call."""
-        if not self._words:
+        if not self._words or not self._sessions:
             return _NEVER
         for _ in self._watcher.events():
             continue

@@ -39,6 +39,7 @@ _PATH = 300
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _SHORTEST = 8
 _FEWEST_KINDS = 5  # of characters
+_PACK = "a pack of git"
 _SHORTEST_NUMBER = 12
 _PHRASE = 4  # words that are rare together
 
@@ -70,7 +71,10 @@ def run(plan: Plan, host: Host, changed: Iterable[str], since: float) -> Result 
     state = tuple(f"{instance.directory}/{path}" for path in plan.kept)
     left = (path for directory in state for path in left_behind(directory, since, unseen, deadline))
     found = search(find_forms(secrets), itertools.chain(left, changed), deadline)
-    return found.replace(unsearched=(*unseen, *found.unsearched))
+    # Some agents keep snapshots of the project as packs of git, from one session to the next.
+    own = tuple(f"{instance.directory}/{place}/" for _, place in plan.policy.agent.state)
+    rest = (row for row in found.unsearched if not (row[1] == _PACK and row[0].startswith(own)))
+    return found.replace(unsearched=(*unseen, *rest))
 
 
 def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
@@ -136,7 +140,7 @@ class _File:
             if not self.done and piece[:1] == b"\x78" and len(piece) > 1 and not int.from_bytes(piece[:2], "big") % 31:
                 yield from self._search_object(piece)
             elif not self.done and piece.startswith(b"PACK"):
-                self.unsearched.append((self._path, "a pack of git"))
+                self.unsearched.append((self._path, _PACK))
             self.done += len(piece)
             data = held + piece
             binary = b"\0" in data[: _PIECE >> 10]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from claudebox.agent.facts import spell_version
 from claudebox.base import console
 from claudebox.base.files import read_small
 from claudebox.base.process import EVERYTHING, run_limited
@@ -53,6 +54,8 @@ class SessionReport:
         self._unlooked = leftovers.Unlooked(scope, host.instance, self.record.name)
         self._start: dict[str, Plain] = {
             "program": policy.program,
+            "agent": policy.agent.name if policy.program == "client" else "",
+            "version": spell_version(host.agent.client.version) if host.agent.client is not None else "",
             "project": plan.workdir[:_LONGEST],
             "network": plan.policy.network,
             "variables": tuple(

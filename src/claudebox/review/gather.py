@@ -99,7 +99,8 @@ def gather_story(source: SessionRecord) -> Story:
     _sum_up(story, report, lines)
     _list_files(story, report, found, committed, allowance)
     agent = kinds.find_kind(kinds.USUAL)  # others write conversations of another shape
-    add_conversation(story, find_conversations(agent, source.instance, story.began, until))
+    if story.agent in ("", agent.name):
+        add_conversation(story, find_conversations(agent, source.instance, story.began, until))
     story.events += [Event(commit.time, "commits", _subject(commit)) for commit in story.commits]
     if others:
         story.missing.append(f"some of this may be the work of {list_some(others, 3)}, which ran here at the same time")
@@ -148,7 +149,9 @@ def read_facts(story: Story, lines: Sequence[Line], damaged: int, *, is_alive: b
         story.missing.append("the beginning of the log is missing")
     story.missing += find_doubts(lines)
     tier = TIERS.get(str(start.get("network")))
+    story.agent = _text(start.get("agent"))
     story.facts += [("Session", story.name)]
+    story.facts += [("Agent", f"{story.agent} {_text(start.get('version'))}".strip())] if story.agent else []
     story.facts += [("Network", _text(start.get("network")))] if start.get("network") else []
     story.unrecorded = tier.unrecorded if tier is not None else ""
     story.budget = _text(start.get("budget"))

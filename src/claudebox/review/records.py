@@ -73,6 +73,7 @@ class Story:
     name: str
     title: str
     what: str = "session"  # or task
+    agent: str = ""
     place: str = ""
     state: str = ""  # how it ended
     is_good: bool = True

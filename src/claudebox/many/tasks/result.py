@@ -13,12 +13,13 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from claudebox.agent.facts import text_at
 from claudebox.agent.report import list_conversations
 from claudebox.base import console
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import list_names, read_small
 from claudebox.base.state import Instance
-from claudebox.broker.metering import TokenUsage
+from claudebox.broker.metering import TokenUsage, parse_document
 from claudebox.many.tasks.task import OVER_BUDGET
 from claudebox.report import receipt
 from claudebox.report.log import find_doubts, read_lines, records
@@ -129,17 +130,27 @@ def read_result(directory: str) -> dict[str, Any]:
     return document if whole else {}
 
 
-def read_answer(path: str) -> dict[str, Any]:
-    """Return the client's final JSON output, which the agent may have forged."""
-    with contextlib.suppress(OSError, ValueError, RecursionError), open(path, "rb") as file:
-        document = json.loads(file.read(_MAX_TEXT))
-        if isinstance(document, dict):
-            return document
-    return {}
+def read_answer(path: str, said: str) -> dict[str, Any]:
+    """Return the document with the agent's last words, which it may have forged: one, or the last of a list or lines.
+
+    `said` is the field that has them; without it the output is a text.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MAX_TEXT)
+    except OSError:
+        return {}
+    if not said:
+        return {"said": content.decode("utf-8", "replace").strip()[-_MAX_SAID:]}
+    whole = parse_document(content)
+    lines = content.splitlines() if whole is None else ()
+    found = [*(whole if isinstance(whole, list) else [whole]), *map(parse_document, lines)]
+    documents = [row for row in found if isinstance(row, dict)]
+    return next((row for row in reversed(documents) if text_at(row, said)), documents[-1] if documents else {})
 
 
-def take_over(result: TaskResult, answer: dict[str, Any]) -> None:
-    """Copy what the client says about itself, each value checked."""
+def take_over(result: TaskResult, answer: dict[str, Any], said: str) -> None:
+    """Copy what the agent says about itself, each value checked; its last words are in the field `said`."""
     cost = answer.get("total_cost_usd")
     if isinstance(cost, int | float) and math.isfinite(cost) and cost >= 0:
         result.cost_usd = round((result.cost_usd or 0) + float(cost), 6)
@@ -150,15 +161,17 @@ def take_over(result: TaskResult, answer: dict[str, Any]) -> None:
         count = usage.get(name) if isinstance(usage, dict) else None
         if type(count) is int and count >= 0:
             result.tokens[name] = result.tokens.get(name, 0) + count
-    if isinstance(answer.get("result"), str):
-        result.said = "".join(c for c in answer["result"][:_MAX_SAID] if c.isprintable() or c == "\n")
+    if text := text_at(answer, said or "said"):
+        result.said = "".join(c for c in text[:_MAX_SAID] if c.isprintable() or c == "\n")
     if isinstance(answer.get("session_id"), str) and _SESSION.fullmatch(answer["session_id"]):
         result.session = answer["session_id"]
 
 
 def copy_state(state: str, target: str, session: str, agent: AgentKind) -> str:
-    """Copy log, receipt and conversation; return the version of the client."""
+    """Copy log, receipt and conversation; return the version of the agent."""
+    version = ""
     for path in logs(state):
+        version = next((str(line.get("version", "")) for line in _lines(path)), "")
         _copy(path, f"{target}/log.jsonl")
         lines = receipt.lines(read_lines(f"{state}/log", os.path.basename(path)), "")
         with open(f"{target}/receipt.txt", "w", encoding="utf-8", errors="backslashreplace") as shown:
@@ -166,17 +179,13 @@ def copy_state(state: str, target: str, session: str, agent: AgentKind) -> str:
     instances = [Instance("", state, name) for name in list_names(f"{state}/instances")]
     written = [path for instance in instances for path in list_conversations(agent, instance, 0.0)]
     # A session that was killed did not say which conversation is its own: take the latest.
-    plain = [path for path in written if stat.S_ISREG(os.lstat(path).st_mode) and session in path]
+    plain = [path for path in written if stat.S_ISREG(os.lstat(path).st_mode)]
+    plain = [path for path in plain if session in path] or plain
     kind = os.path.splitext(agent.transcripts)[1].rstrip("*")
     for path in sorted(plain, key=lambda each: os.lstat(each).st_mtime)[-1:]:
         with contextlib.suppress(OSError):
             _copy(path, f"{target}/transcript{kind}")
-    with contextlib.suppress(OSError), open(f"{target}/transcript.jsonl", "rb") as file:
-        for _ in range(20):
-            found = re.search(rb'"version":"([0-9][0-9A-Za-z.+-]{0,40})"', file.readline(1 << 20))
-            if found:
-                return found[1].decode("ascii")
-    return ""
+    return version
 
 
 def logs(state: str) -> Iterator[str]:

@@ -163,8 +163,8 @@ class _Runner:
 
     def _collect(self) -> tuple[dict[str, Any], str]:
         """Copy what the session left into the result; return the client's answer and the last message."""
-        answer = read_answer(f"{self._scratch}/answer")
-        take_over(self._result, answer)
+        answer = read_answer(f"{self._scratch}/answer", self._agent.said)
+        take_over(self._result, answer, self._agent.said)
         self._spent = add_usage(self._result, self._state)
         version = copy_state(self._state, self._target, self._result.session, self._agent)
         if version:
@@ -291,7 +291,8 @@ def _verdict(
         return status, "the task ran out of time" if status == OVER_TIME else "the budget of the task is spent"
     if status in (125, 126, 127):
         return status, f"claudebox did not start the agent: {said_last}"
-    upstream = answer.get("api_error_status")
+    transient = (errors or set()) & _TRANSIENT
+    upstream = answer.get("api_error_status") if answers else min(transient, default=None)
     said = str(answer.get("result"))
     if status == 0 and (answer and not answer.get("is_error") if answers else OVER_BUDGET not in (errors or ())):
         return DONE, ""
