@@ -79,3 +79,10 @@ def test_a_long_list_is_cut_and_says_where_the_rest_is():
         "denied: [fd77::50]:22, 192.168.7.2:80, 169.254.1.1:80; to permit: "
         "`--set allow_addresses=[fd77::50]:22 --set allow_host_port=80`"
     )
+
+
+def test_a_spent_budget_is_told_as_that_and_a_closed_path_of_an_api_not_at_all():
+    row = {"kind": "decision", "verdict": "denied", "service": "api", "host": "api.openai.com", "port": 443}
+
+    assert denied.summarise([{**row, "rule": "billing_error"}]) == "denied: the model, as the budget is spent"
+    assert denied.summarise([{**row, "rule": "permission_error"}]) == ""

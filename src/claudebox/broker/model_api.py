@@ -247,7 +247,9 @@ class ApiRules(Rules):
             self._added = asking is not None and exchange.send_instead(asking)
         ticket = await self._meter.begin(most, protocols.MAKERS[self._protocol])
         if isinstance(ticket, str):
-            return _denied(402, f"{ticket}. Only the user can raise it: `claudebox --budget` or `tokens`")
+            spent = _denied(402, f"{ticket}. Only the user can raise it: `claudebox --budget` or `tokens`")
+            # Codex and LiteLLM take 402 for a fault that passes, and ask again for a minute.
+            return spent.replace(status=400) if self._protocol in ("chat", "responses") else spent
         self._ticket = ticket
         return None
 

@@ -67,7 +67,9 @@ def summarise(lines: Iterable[Line]) -> str:
     for line in lines:
         # No user can open another path of a model's API.
         if is_denial(line) and line.get("rule") != "permission_error":
-            place = shorten(spell_place(line).removesuffix(":443"), 60)
+            spent = line.get("rule") == "billing_error"
+            place = "the model, as the budget is spent" if spent else spell_place(line).removesuffix(":443")
+            place = shorten(place, 60)
             places[place] = places.get(place, 0) + int(line.get("count", 1))
             flags |= dict.fromkeys(filter(None, (find_flag(line),)))
     if not places:
