@@ -102,7 +102,10 @@ def a_fix() -> Story:
     events += [Event(BEGAN + 60 + numbers.random() * 780, "tools", numbers.choice(deeds)) for _ in range(90)]
     events += [Event(row.time, "commits", row.message.partition("\n")[0]) for row in commits]
     events += [Event(BEGAN + numbers.random() * 840, "allowed", "pypi.org (pypi)") for _ in range(14)]
-    events += [Event(BEGAN + 500 + at * 3, "denied", "telemetry.example.com (not-listed)") for at in range(5)]
+    events += [
+        Event(BEGAN + 500 + at * 3, "denied", "telemetry.example.com (not among the permitted domains)")
+        for at in range(5)
+    ]
     return Story(
         "20261119T014203.512Z-3f2a9c1d0b5e6f70-n12-4711",
         "tool",
@@ -234,7 +237,9 @@ def an_attack() -> Story:
         missing=["the broker ended without a summary: the last connections and costs may be missing in the log"],
         commands=[("Delete its branch and its worktree", "claudebox drop fix-login")],
     )
-    story.events = [Event(BEGAN + at * 60, "denied", "evil.example (not-listed)") for at in range(100)]
+    story.events = [
+        Event(BEGAN + at * 60, "denied", "evil.example (not among the permitted domains)") for at in range(100)
+    ]
     return story
 
 

@@ -204,7 +204,7 @@ def _place(line: Line) -> str:
 
 
 def _why(line: Line) -> str:
-    return console.shorten(f"{line.get('service', '')}: {line.get('rule', '')}")
+    return console.shorten(f"{line.get('service', '')}: {denied.explain(str(line.get('rule', '')))}")
 
 
 def _count(line: Line) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from claudebox.base.console import paint, shorten
 from claudebox.network.tiers import TIERS
+from claudebox.report.denied import explain
 from claudebox.report.log import find_doubts, human, sum_usage
 from claudebox.report.screen import say_duration
 from claudebox.tables.prices import as_dollars
@@ -87,7 +88,7 @@ def _hosts(label: str, rows: list[Line], start: Line) -> Iterator[str]:
     ordered = sorted(sums, key=lambda place: (-sums[place][1], -sums[place][0]))  # by bytes sent
     for index, place in enumerate(ordered[:_HOSTS]):
         count, up, down, open_ = sums[place]
-        amounts = f"{human(up)} up, {human(down)} down" if label == "reached" else shorten(rules[place], 80)
+        amounts = f"{human(up)} up, {human(down)} down" if label == "reached" else shorten(explain(rules[place]), 80)
         if open_ > 0:
             count, amounts = count + open_, f"{amounts}; {open_} did not end"
         yield f"  {label if not index else '':<9} {shorten(place, 60)} ({count} times; {amounts})"

@@ -60,7 +60,7 @@ def draw_rise(name: str, whole: str, points: Sequence[tuple[float, int]], began:
 
 def _chart(name: str, whole: str, drawing: Content, label: str, axis: Element) -> Element:
     return E(
-        "figure", E("figcaption", name, E("b", whole)),
+        "figure", E("figcaption", name, " ", E("b", whole)),
         E("svg", drawing, role="img", aria_label=label, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", preserveAspectRatio="none"),
         axis, class_="chart",
     )  # fmt: skip

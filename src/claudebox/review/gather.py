@@ -23,6 +23,7 @@ from claudebox.host.secret_files import remembered
 from claudebox.network.tiers import TIERS
 from claudebox.report import screen
 from claudebox.report.changes import Places, Report, tell_apart
+from claudebox.report.denied import explain, spell_place
 from claudebox.report.kinds import LOOK
 from claudebox.report.log import LogReader, find_doubts, read_changes, records
 from claudebox.review.commits import HIDDEN, Committed, add_commits, hide_secrets, name_blob
@@ -199,7 +200,7 @@ def _read_traffic(story: Story, lines: Iterable[Line]) -> None:
 def _add_decision(story: Story, hosts: dict[tuple[str, bool], HostTraffic], line: Line, moment: float) -> None:
     verdict, service = line.get("verdict"), line.get("service")
     denied, count = verdict == "denied", max(1, _number(line.get("count")))
-    place = f"{_text(line.get('host'))}:{_number(line.get('port'))}".removesuffix(":443")
+    place = spell_place({"host": _text(line.get("host")), "port": _number(line.get("port"))}).removesuffix(":443")
     if verdict == "failed":
         place, denied = f"{place} (did not answer)", False
     row = hosts.setdefault((place, denied), HostTraffic(place, "denied" if denied else "reached"))
@@ -210,7 +211,7 @@ def _add_decision(story: Story, hosts: dict[tuple[str, bool], HostTraffic], line
     if service == "api" or verdict == "opened":
         return
     times = f", {count} times" if count > 1 else ""
-    _add_event(story, Event(moment, "denied" if denied else "allowed", f"{place} ({row.rule}{times})"))
+    _add_event(story, Event(moment, "denied" if denied else "allowed", f"{place} ({explain(row.rule)}{times})"))
 
 
 def _add_event(story: Story, event: Event) -> None:

@@ -44,7 +44,7 @@ def make_section(
 
 def render_page(title: str, head: Element, sections: Sequence[Section], foot: Content, *, script: str = "") -> bytes:
     """Return a page of sections, with links to them."""
-    links = (E("li", link_within(row.place, row.name, E("span", f"{row.count:,}") if row.count else None))
+    links = (E("li", link_within(row.place, row.name, (" ", E("span", f"{row.count:,}")) if row.count else None))
              for row in sections)  # fmt: skip
     body = (
         link_within("main", "Skip to the content", class_="skip"),
@@ -64,7 +64,7 @@ def read_own(name: str) -> str:
 
 def make_head(what: str, title: str, *more: Content, beside: Content = None) -> Element:
     """Return the top of a page: what it is, of what, and what stands below and beside that."""
-    return E("header", E("p", E("b", "claudebox"), E("span", what), class_="from"),
+    return E("header", E("p", E("b", "claudebox"), " ", E("span", what), class_="from"),
              E("div", E("h1", title), beside, class_="title"), more)  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def list_figures(figures: Iterable[tuple[str, str, bool]]) -> Element:
 
 
 def make_fold(title: str, count: str, *content: Content) -> Element:
-    return E("details", E("summary", E("strong", title), count), content, class_="fold")
+    return E("details", E("summary", E("strong", title), " ", count), content, class_="fold")
 
 
 def show_path(path: str) -> Element:

@@ -177,7 +177,7 @@ def _commit(commit: Commit) -> Element:
     when = f" \u00b7 {time.strftime('%d %b %H:%M', time.localtime(commit.time))}" if commit.time else ""
     return E(
         "article",
-        E("h3", E("span", commit.name[:7], class_="hash"), subject),
+        E("h3", E("span", commit.name[:7], class_="hash"), " ", subject),
         _say(rest.strip(), "more") if rest.strip() else None,
         E("p", commit.author[:250], when, class_="by"),
         E("p", commit.note, class_="note") if commit.note else None,
@@ -218,13 +218,13 @@ def _file(change: FileChange, *, is_open: bool) -> Element:
     is_bare = not (change.hunks or change.before or change.after or change.cut)
     head = (
         E("span", (show_path(change.origin), " \u2192 ") if change.origin else None, show_path(change.path),
-          class_="names"),
+          class_="names"), " ",
         E("span",
           E("span", change.how, class_=f"how {change.how}" if change.how in ("new", "deleted") else "how"),
-          E("span", f"+{change.added:,}", class_="plus") if change.added else None,
-          E("span", f"\u2212{change.removed:,}", class_="minus") if change.removed else None, class_="marks"),
-        E("span", change.why, class_="why") if change.why else None,
-        E("span", note, class_="about") if note and is_bare else None,
+          (" ", E("span", f"+{change.added:,}", class_="plus")) if change.added else None,
+          (" ", E("span", f"\u2212{change.removed:,}", class_="minus")) if change.removed else None, class_="marks"),
+        (" ", E("span", change.why, class_="why")) if change.why else None,
+        (" ", E("span", note, class_="about")) if note and is_bare else None,
     )  # fmt: skip
     place = change.place or None
     if is_bare:
@@ -302,7 +302,7 @@ def _timeline(story: Story) -> Section:
     rows: list[Content] = []
     for lane, name, what in _LANES:
         if found := [event for event in events if event.lane == lane]:
-            rows += [E("p", name, E("b", f"{len(found):,}"), class_="name"),
+            rows += [E("p", name, " ", E("b", f"{len(found):,}"), class_="name"),
                      charts.draw_lane(found, lane, f"{len(found)} {what}", began, ended)]  # fmt: skip
     table = E(
         "div",
