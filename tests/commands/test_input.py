@@ -122,7 +122,7 @@ def test_a_home_that_is_none_falls_back_to_the_accounts(user_box, home):
 def test_a_home_where_the_system_is_inside_is_refused(user_box, home):
     result = user_box.run("true", env={"HOME": home})
 
-    failed(result, f"`{home}` cannot be the home: inside, a directory of the system is there")
+    failed(result, f"`{home}` cannot be the home")
     assert "hint: set HOME to a directory of yours" in result.stderr
 
 

@@ -38,23 +38,6 @@ def test_version_is_one_line(user_box):
     assert (result.returncode, result.stdout, result.stderr) == (0, f"claudebox {claudebox.__version__}\n", "")
 
 
-def test_a_broken_file_of_settings_stops_launches_and_nothing_else(user_box):
-    # proves CLI-01
-    user_box.write(f"{user_box.home}/.claudebox/config.toml", "undo_keep = 1\n")
-    user_box.sh("echo new >new").check_returncode()
-    user_box.write(f"{user_box.home}/.claudebox/config.toml", "network = inet\n")
-    launches = (("-y", "x"), ("--explain",), ("--check",), ("-y", "--exec", "true"), ("-y", "new", "x"))
-    for words in (*launches, ("allow", "pypi")):  # a group that the file may define
-        result = user_box.claudebox(*words)
-        assert (result.returncode, 'write `network = "inet"`' in result.stderr) == (125, True), words
-
-    shows = ("changes", "review", "log", "denied", "cost", "sessions", "projects", "profiles", "trust", "help", "sync")
-    for word in (*shows, "undo -y", "allow a.example", "stop x", "publish"):
-        result = user_box.claudebox(*word.split())
-        assert "error: ~/.claudebox/config.toml" not in result.stderr, word
-        assert result.returncode == 0 or word.split()[0] in ("allow", "stop", "publish"), (word, result.stderr)
-
-
 @pytest.mark.parametrize("repository", [False, True])
 @pytest.mark.parametrize(
     "flags", [("--dry-run",), ("--explain",), ("--explain", "--json"), ("--help",), ("--version",)]

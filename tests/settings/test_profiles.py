@@ -269,7 +269,7 @@ def test_a_broken_file_stops_launches_only(user_box):
     # proves CLI-01
     config(user_box, "network = 3\n")
     user_box.write(f"{user_box.project}/.claudebox.toml", 'network = "inet"\n')
-    operands = {"show": ("/etc/hostname",), "trust": ("approve",), "profiles": ("strict",)}
+    operands = {"show": ("/etc/hostname",), "trust": ("approve",), "profiles": ("strict",), "allow": ("a.example",)}
     for verb in VERBS:
         words = operands.get(verb.word, ("x",) * sum(word[0] != "[" for word in verb.operands.split()))
         result = user_box.claudebox(verb.word, *words)
@@ -280,5 +280,6 @@ def test_a_broken_file_stops_launches_only(user_box):
         if verb.word in ("changes", "log", "denied", "cost", "sessions", "sync", "show", "trust"):
             assert "warning: ~/.claudebox/config.toml:1:" in result.stderr, said
         assert "Traceback" not in result.stderr
-    launch = user_box.claudebox("-y", "--exec", "--", "true")
-    assert (launch.returncode, "config.toml:1" in launch.stderr) == (125, True)
+    for words in (("-y", "--exec", "--", "true"), ("allow", "pypi")):  # a group, which the file may define
+        result = user_box.claudebox(*words)
+        assert (result.returncode, "error: ~/.claudebox/config.toml:1" in result.stderr) == (125, True)

@@ -39,6 +39,6 @@ def describe_failure(error: OSError | MemoryError) -> ClaudeboxError:
         return ClaudeboxError(_KNOWN[12][0], hint=_KNOWN[12][1])
     what, hint = _KNOWN.get(error.errno or 0, ("", ""))
     said = error.strerror or str(error)
-    named = isinstance(error.filename, (str, bytes)) and error.filename  # it may be a descriptor
-    where = f" `{os.fsdecode(error.filename)}`" if named else ""
+    name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""  # it may be a descriptor
+    where = f" `{name}`" if name and not name.startswith("/proc/self/fd/") else ""
     return ClaudeboxError(f"{what}: {said}{where}" if what else f"{said}{where}", hint=hint)
