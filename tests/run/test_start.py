@@ -37,7 +37,7 @@ def test_a_signal_after_bwrap_was_started_ends_it(monkeypatch):
     plan: Any = None
     prepared: Any = SimpleNamespace(descriptors=Interrupting())
     with pytest.raises(start.Interrupted), start.Interruptible():
-        start.begin(plan, prepared, Terminal())
+        start.build(plan, prepared, Terminal())
 
     with pytest.raises(ChildProcessError):
         os.waitpid(started[0], os.WNOHANG)

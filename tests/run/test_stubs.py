@@ -265,7 +265,7 @@ def halted(box, altered, background):
     repositories.make(box)
     box.host("git", "config", "include.path", "../absent").check_returncode()  # its stub is mounted itself
     before = entries(box.project)
-    program, word = box.program, "        start.let_go(building, sandbox)\n"
+    program, word = box.program, "        start.open_gate(building, sandbox)\n"
     altered(box, edits={"run/launch.py": (word, f"        __import__('time').sleep(30)\n{word}")})
     session = background(box, box.program, "-y", "--exec", "--", "touch", "made")
     box.program = program  # for the next one

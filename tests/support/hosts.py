@@ -158,7 +158,7 @@ def base(**changes: Any) -> Host:
         "hidden": tuple(Hidden(fact(path, "file" if row in _FILES else "directory"), why[row]) for path, row in hidden),
         "not_projects": tuple(place(path) for path in _NOT_PROJECTS),
         "not_beneath": tuple(place(path) for path in _NOT_BENEATH),
-        "beneath_after_all": (place("/dev/shm"), place("/run/media")),
+        "allowed_beneath": (place("/dev/shm"), place("/run/media")),
         "masked": tables_paths.MASKED[:3],
         "git_user": UserSettings((("user", "", "name", "Alice Example"), ("user", "", "email", "alice@example.org"))),
         "client": Client(f"{HOME}/.local/bin/claude", f"{HOME}/.local/share/claude/versions/2.1.325"),

@@ -178,7 +178,7 @@ class Finder:
         for row in places.hidden:
             if fact.identity in row.fact.lineage or row.fact.identity in fact.lineage:
                 return _Refusal(f"it would expose {row.fact.path} ({row.why})", "--set unsafe_mounts=true --set path=")
-        excepted = any(place.identity in fact.lineage for place in places.beneath_after_all)
+        excepted = any(place.identity in fact.lineage for place in places.allowed_beneath)
         for place in places.not_beneath:
             if place.identity in fact.lineage and not excepted:
                 return _Refusal(f"it belongs to the system ({place.path})", "")

@@ -129,7 +129,7 @@ def find_places(examiner: Examiner, home: str, homes: list[str], environ: dict[s
         hidden=hidden(examiner, homes, environ),
         not_projects=present(examiner, (*tables_paths.NOT_A_PROJECT, *in_homes)),
         not_beneath=present(examiner, tables_paths.NOT_A_PROJECT_BENEATH),
-        beneath_after_all=present(examiner, tables_paths.BENEATH_AFTER_ALL),
+        allowed_beneath=present(examiner, tables_paths.ALLOWED_BENEATH),
     )
 
 
@@ -176,7 +176,7 @@ def find_destination(dest: str) -> Destination:
 def searchable(sources: Iterable[PathFact], places: KnownPlaces) -> list[str]:
     """Return the directories that are not refused anyway: nobody waits for a walk through a home or through /proc."""
     barred = {fact.identity for fact in places.not_beneath}
-    fine = {fact.identity for fact in places.beneath_after_all}
+    fine = {fact.identity for fact in places.allowed_beneath}
     around = frozenset(places.home.lineage)
     return [
         fact.real

@@ -203,7 +203,7 @@ class KnownPlaces(Value):
     hidden: tuple[Hidden, ...] = ()
     not_projects: tuple[PathFact, ...] = ()
     not_beneath: tuple[PathFact, ...] = ()
-    beneath_after_all: tuple[PathFact, ...] = ()
+    allowed_beneath: tuple[PathFact, ...] = ()
 
 
 class Project(Value):

@@ -73,7 +73,7 @@ def why_no_project(fact: PathFact, host: Host) -> str:
 
 def system_above(fact: PathFact, host: Host) -> str:
     """Return the directory of the system that this lies in and that nothing is taken from; nothing if there is none."""
-    if any(place.identity in fact.lineage for place in host.places.beneath_after_all):
+    if any(place.identity in fact.lineage for place in host.places.allowed_beneath):
         return ""
     return next((place.path for place in host.places.not_beneath if place.identity in fact.lineage), "")
 

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from claudebox.network.records import Broker, Link
     from claudebox.settings.records import Policy, SecretRequest
 
+    # What bwrap, or the gate, makes of a row. Something of the host: `bind` (writable), `ro-bind`, `device`. Something
+    # new: `tmpfs`, `proc`, `dev`, `dir`, `symlink`, `file`; `closed` is a tmpfs that becomes read-only. Over something
+    # that is there: `mask` (/dev/null over a file), `empty` (over a directory), `copy` (other content over a file).
+    # From the broker: `socket`, and `late`, a file whose content it writes.
     Kind = Literal[
         "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "empty", "copy", "socket", "late",
         "closed", "device",

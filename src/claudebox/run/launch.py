@@ -122,11 +122,11 @@ class Launch:
         for sidecar in self._sidecars:
             sidecar.begin(log)
         prepared = prepare.prepare(plan, self._values.texts, self._sidecars)
-        building = self._building = start.begin(plan, prepared, self._terminal)
-        sandbox = start.inspect(building, plan, stubs, prepared.open_files)
+        building = self._building = start.build(plan, prepared, self._terminal)
+        sandbox = start.examine(building, plan, stubs, prepared.open_files)
         for sidecar in self._sidecars:
             sidecar.attach(sandbox.payload)
-        start.let_go(building, sandbox)
+        start.open_gate(building, sandbox)
         return sandbox
 
     def _open_report(self) -> int:

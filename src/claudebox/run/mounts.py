@@ -17,7 +17,7 @@ from claudebox.base.files import Closing, open_beneath, read_small
 from claudebox.base.inotify import Watcher
 from claudebox.plan import bwrap
 from claudebox.plan.records import Stub
-from claudebox.run.prepare import own
+from claudebox.run.prepare import move_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ def _run(process: int, table: bytes, program: int, words: tuple[str, ...]) -> No
     with Closing(entry) as messages:
         try:
             with (
-                Closing(own(messages_end)) as errors,
-                Closing(own(syscalls.memory_file(table))) as rows,
-                Closing(own(os.open(f"/proc/{process}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC))) as mounts,
+                Closing(move_up(messages_end)) as errors,
+                Closing(move_up(syscalls.memory_file(table))) as rows,
+                Closing(move_up(os.open(f"/proc/{process}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC))) as mounts,
             ):
                 places = [
                     (os.POSIX_SPAWN_DUP2, rows, 0),
@@ -219,10 +219,10 @@ class HostGuard:
         mount = row.mount
         writable = mount.kind == "bind" and not row.source and mount.dest not in self._stubs
         how = "nr" if mount.role == "masked" else "iw" if writable else "ir"
-        from claudebox.run.start import open_gate
+        from claudebox.run.start import open_program
 
         try:
-            with Closing(open_gate()) as program:
+            with Closing(open_program()) as program:
                 mount_again(self._init, row, how, (status.st_dev, status.st_ino), program)
             if not stat.S_IMODE(status.st_mode) and mount.dest in self._stubs:
                 self._stubs.open(mount.dest)

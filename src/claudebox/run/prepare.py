@@ -55,7 +55,7 @@ def prepare(
     descriptors: list[int] = []
 
     def hand(descriptor: int) -> str:
-        descriptors.append(own(descriptor))
+        descriptors.append(move_up(descriptor))
         return str(descriptors[-1])
 
     def fill(option: bwrap.Word, word: bwrap.Word) -> str:
@@ -90,7 +90,7 @@ def _raise_limit(needed: int) -> tuple[int, int]:
     return limit
 
 
-def own(descriptor: int) -> int:
+def move_up(descriptor: int) -> int:
     """Move a descriptor out of the way of those that the gate gets."""
     if descriptor >= _FIRST_OWN_DESCRIPTOR:
         return descriptor

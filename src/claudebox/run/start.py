@@ -33,7 +33,7 @@ from claudebox.plan.bwrap import (
     place,
 )
 from claudebox.run import mounts
-from claudebox.run.prepare import own
+from claudebox.run.prepare import move_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,13 +106,13 @@ class Interruptible:
             signal.signal(number, handler)
 
 
-def begin(plan: Plan, prepared: Prepared, terminal: Terminal) -> Building:
+def build(plan: Plan, prepared: Prepared, terminal: Terminal) -> Building:
     """Start bwrap."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-    gate = own(theirs.detach())
+    gate = move_up(theirs.detach())
     messages, message_end = os.pipe()
-    message_end = own(message_end)
+    message_end = move_up(message_end)
     monitor = 0
     try:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _BWRAP_IGNORES)
@@ -129,7 +129,7 @@ def begin(plan: Plan, prepared: Prepared, terminal: Terminal) -> Building:
     return Building(monitor, ours, messages)
 
 
-def inspect(
+def examine(
     building: Building, plan: Plan, stubs: Mapping[str, Identity], open_files: tuple[int, int] | None
 ) -> Sandbox:
     """Wait for the gate, complete the mounts, and check that every protection is in force.
@@ -138,7 +138,7 @@ def inspect(
     """
     payload = _await_ready(building.gate, building.messages, building.monitor, plan.bwrap)
     init = _check_confinement(payload, plan)  # among others that its mounts are its own
-    with Closing(open_gate()) as program:
+    with Closing(open_program()) as program:
         mounts.mount_all(payload, plan, stubs, program)
     _check_mounts(payload, plan)
     _set_limits(payload, open_files, plan.policy.limits)
@@ -250,7 +250,7 @@ def _status(process: int) -> dict[str, str]:
     return dict(line.split(":\t", 1) for line in text.split("\n") if ":\t" in line)
 
 
-def let_go(building: Building, sandbox: Sandbox) -> None:
+def open_gate(building: Building, sandbox: Sandbox) -> None:
     """Let the payload run; signals are blocked from here on, for `supervise` to take."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
     if _interruptions:
@@ -317,7 +317,7 @@ def _interrupt(number: int, _frame: object) -> NoReturn:
 
 def _start_bwrap(prepared: Prepared, words: tuple[str, ...], terminal: Terminal, handed: tuple[int, int]) -> int:
     """Start the gate program, which prepares the process that bwrap runs in, and becomes bwrap."""
-    program = open_gate()
+    program = open_program()
     try:
         keep_descriptors()  # what the shell left open stays with us (A04)
         for descriptor in prepared.descriptors:
@@ -348,15 +348,15 @@ def _make_words(plan: Plan, prepared: Prepared, blocked: Iterable[int], terminal
             plan.bwrap, *prepared.argv)  # fmt: skip
 
 
-def open_gate() -> int:
+def open_program() -> int:
     """Return a descriptor on the gate program: in memory, or on its file if the kernel runs nothing from memory."""
     file = os.open(_place_gate(), os.O_RDONLY | os.O_CLOEXEC)
     try:
         program = syscalls.memory_file(os.read(file, _LARGEST_GATE), executable=True)
     except PermissionError:  # vm.memfd_noexec
-        return own(file)
+        return move_up(file)
     os.close(file)
-    return own(program)
+    return move_up(program)
 
 
 def _place_gate() -> str:

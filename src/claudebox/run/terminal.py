@@ -19,7 +19,7 @@ import sys
 from claudebox.base import console
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.syscalls import signal, socket
-from claudebox.run.prepare import own
+from claudebox.run.prepare import move_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class Streams:
             if not reads and file in files:
                 self._inside[number] = self._inside[files[file]]
                 continue
-            reader, writer = (own(end) for end in os.pipe2(os.O_CLOEXEC))
+            reader, writer = (move_up(end) for end in os.pipe2(os.O_CLOEXEC))
             try:
                 fcntl.fcntl(writer, _F_SETPIPE_SZ, _CAPACITY)
             except OSError:  # the user has many large pipes already

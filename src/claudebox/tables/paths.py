@@ -117,7 +117,7 @@ NOT_A_PROJECT_IN_HOME: tuple[str, ...] = (
 # Nothing beneath these can be mounted or be a project; removable media are the exception.
 NOT_BENEATH: tuple[str, ...] = ("/boot", "/dev", "/nix/var", "/proc", "/run", "/sys")
 NOT_A_PROJECT_BENEATH: tuple[str, ...] = (*NOT_BENEATH, "/etc")
-BENEATH_AFTER_ALL: tuple[str, ...] = ("/dev/shm", "/run/media")
+ALLOWED_BENEATH: tuple[str, ...] = ("/dev/shm", "/run/media")
 
 # Parts of /etc that programs need and that hold no secret; everything else of the host's /etc stays out (A18).
 # A star stands for the rest of a name.
