@@ -49,6 +49,32 @@ def test_caches_are_shared_or_gone_where_the_user_says_so(user_box):
     assert user_box.sh("cat ~/.cache/x", flags=off).returncode == 1
 
 
+@pytest.mark.parametrize("flags", [(), SHARED, ("--set", "caches=off")])
+def test_pnpm_has_its_store_where_the_host_has_its_own(user_box, flags):
+    # proves TOOL-04, TOOL-05: it refuses packages that it has linked from another path, inside and then outside
+    store = f"{user_box.home}/.local/share/pnpm/store"
+    user_box.write(f"{store}/v10/files/x", "CANARY")
+    user_box.write(f"{user_box.home}/tools/bin/pnpm", "#!/bin/sh\n", mode=0o755)
+    user_box.environ["PATH"] = f"{user_box.home}/tools/bin:/usr/bin:/bin"
+    script = 'echo "$npm_config_store_dir"; mkdir -p "$npm_config_store_dir/v10"; cd "$npm_config_store_dir/v10"; ls'
+
+    for kept in ("", "kept\n" if "caches=off" not in flags else ""):
+        result = user_box.sh(f"{script}; touch kept", flags=flags)
+        assert result.stdout == f"{store}\n{kept}", result.stderr
+    assert os.listdir(f"{store}/v10") == ["files"]
+
+
+def test_pnpm_whose_whole_directory_is_shown_has_its_store_among_the_caches(user_box):
+    # proves TOOL-05
+    home = f"{user_box.home}/.local/share/pnpm"
+    user_box.write(f"{home}/pnpm", "#!/bin/sh\n", mode=0o755)
+    user_box.environ |= {"PATH": f"{home}:/usr/bin:/bin", "PNPM_HOME": home}
+
+    result = user_box.sh('echo "$npm_config_store_dir"; mkdir "$npm_config_store_dir"')
+
+    assert (result.returncode, result.stdout) == (0, f"{user_box.home}/.cache/pnpm-store\n"), result.stderr
+
+
 def test_no_project_shares_its_caches_by_itself(user_box):
     # proves TOOL-05, EXT-01
     user_box.write(".claudebox.toml", 'caches = "shared"\n')

@@ -175,6 +175,9 @@ def _programs(policy: Policy, host: Host) -> Iterable[Variable]:
     for program in sorted(found.names & tables_tools.STARTERS.keys()):
         for name, place in tables_tools.STARTERS[program].caches:
             yield Variable(name, f"{caches}/{place}", "claudebox", "where this program keeps its cache")
+    if "pnpm" in found.names:
+        store = plan_mounts.find_pnpm_store(policy, host) or f"{caches}/pnpm-store"
+        yield Variable("npm_config_store_dir", store, "claudebox", "where pnpm keeps its store")
 
 
 def path_outside(host: Host, inside: Iterable[Variable]) -> tuple[KeptOut, ...]:

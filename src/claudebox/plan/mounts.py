@@ -245,7 +245,9 @@ def find_caches(policy: Policy, host: Host) -> str:
 
 def list_kept(policy: Policy, host: Host) -> tuple[str, ...]:
     """Return the directories that must exist, below that of the instance."""
-    return (*_CACHES[policy.caches], *(("scratch",) if find_scratch(policy, host) else ()))
+    caches = _CACHES[policy.caches]
+    stores = [f"{place}/pnpm-store" for place in caches] if find_pnpm_store(policy, host) else []
+    return (*caches, *stores, *(("scratch",) if find_scratch(policy, host) else ()))
 
 
 def caches_inside(policy: Policy, host: Host) -> str:
@@ -277,6 +279,21 @@ def plan_storage(policy: Policy, host: Host) -> Iterator[Mount]:
     if place := caches_inside(policy, host):
         whose = "of this project" if policy.caches == "own" else "shared by all projects with this setting"
         yield Mount(place, "bind", f"caches of packages, {whose}", find_caches(policy, host), role="state")
+        if store := find_pnpm_store(policy, host):
+            reason = "pnpm's store where the host has its own: pnpm refuses packages that it linked from another path"
+            yield Mount(store, "bind", f"{reason}; {whose}", f"{find_caches(policy, host)}/pnpm-store", role="state")
+
+
+def find_pnpm_store(policy: Policy, host: Host) -> str:
+    """Return where pnpm of the host keeps its store; nothing if something else is shown there."""
+    programs = host.tools.programs
+    if programs is None or "pnpm" not in programs.names:
+        return ""
+    root = os.path.normpath(host.environ.get("PNPM_HOME") or f"{host.home}/.local/share/pnpm")
+    store = f"{root}/store"
+    taken = (*(fact.real for fact in programs.shown), *(request.dest for request in policy.mounts))
+    is_free = not any(covers(place, store) or covers(store, place) for place in taken)
+    return store if is_free and covers(host.home, root) else ""
 
 
 def _drop(host: Host, fact: PathFact) -> Mount:

@@ -52,11 +52,10 @@ class Starter(Value):
 STARTERS: dict[str, Starter] = {
     "rustup": Starter(".rustup", "RUSTUP_HOME", ("toolchains", "settings.toml")),
     "volta-shim": Starter(".volta", "VOLTA_HOME", ("tools", "layout.v4")),
-    "uv": Starter(".local/share/uv/python", "UV_PYTHON_INSTALL_DIR", ("",)),
+    "uv": Starter(".local/share/uv/python", "UV_PYTHON_INSTALL_DIR", ("",), caches=(("UV_TOOL_DIR", "uv-tools"),)),
     "asdf": Starter(".asdf", "ASDF_DATA_DIR", ("installs", "plugins"), (".tool-versions",)),
     "mise": Starter(".local/share/mise", "MISE_DATA_DIR", ("installs", "plugins")),
-    "pnpm": Starter(".local/share/pnpm", "PNPM_HOME", ("global", "nodejs"), caches=(
-        ("npm_config_store_dir", "pnpm-store"),)),
+    "pnpm": Starter(".local/share/pnpm", "PNPM_HOME", ("global", "nodejs")),
     "go": Starter(caches=(("GOPATH", "go"),)),
     "bun": Starter(caches=(("BUN_INSTALL_CACHE_DIR", "bun"),)),
     "bundle": Starter(caches=(("BUNDLE_USER_HOME", "bundle"),)),
