@@ -11,8 +11,6 @@ from claudebox.report import kinds, screen
 from claudebox.report.changes import ChangedPath, Report
 from claudebox.report.kinds import Kind
 
-NOWHERE = lambda _: False  # noqa: E731 - no program of the system has such a name
-
 
 @pytest.fixture(params=[60, 80, 120])
 def width(request, monkeypatch):
@@ -53,17 +51,38 @@ def test_every_file_of_output_is_counted(width):
 
 
 @pytest.mark.parametrize(
-    ("path", "how", "kind"),
+    ("path", "kind"),
     [
-        ("node_modules/prettier/bin/prettier.cjs", "changed", "output"),  # written anew by every `npm ci`
-        ("web/node_modules/@x/y/scripts/z", "new", "output"),
-        ("node_modules/.bin/prettier", "changed", "unasked"),
-        (".venv/bin/pip", "changed", "unasked"),
-        (".venv/bin/black", "new", "output"),
+        ("node_modules/prettier/bin/prettier.cjs", "output"),  # written anew by every `npm ci`
+        ("node_modules/.bin/prettier", "output"),
+        (".venv/bin/black", "output"),  # whoever starts it means a program of the project
+        (".venv/bin/ls", "unasked"),
+        ("node_modules/.bin/ls", "unasked"),
     ],
 )
-def test_programs_in_output_are_named_where_a_shell_looks_for_them(path, how, kind):
+def test_programs_in_output_are_named_that_take_the_place_of_others(path, kind):
     # proves SHOW-01, NEW-E10, NEW-D9
     mode = IS_LINK | 0o777 if ".bin" in path else IS_FILE | 0o755
 
-    assert kinds.classify_output(Kind("asked"), path, mode, how, NOWHERE).name == kind
+    assert kinds.classify_output(Kind("asked"), path, mode, lambda name: name == "ls").name == kind
+
+
+@pytest.mark.parametrize(
+    ("content", "harmless"),
+    [
+        (b"/home/ada/shop/src\n", True),
+        (b"# import os\n../src\nimportlib\n", True),
+        (b"import os\n", False),
+        (b"src\r\nimport\tos", False),
+        (b"\xef\xbb\xbfimport os", False),
+        (b"x\n" * (1 << 16), False),  # too long to be looked at
+    ],
+)
+def test_what_only_adds_a_path_to_python_is_harmless(tmp_path, content, harmless):
+    # proves SHOW-01, R06
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/shop.pth").write_bytes(content)
+    (tmp_path / "lib/link.pth").symlink_to("shop.pth")
+
+    assert kinds.adds_paths_only(str(tmp_path), "lib/shop.pth") == harmless
+    assert not kinds.adds_paths_only(str(tmp_path), "lib/link.pth")

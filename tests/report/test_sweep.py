@@ -56,7 +56,7 @@ CHANGES = {  # script, path, who runs it
     "bytecode": ("mkdir -p deep/__pycache__; echo x >deep/__pycache__/x.pyc", "deep/__pycache__/x.pyc", "python"),
     "a dotfile that nobody knows": ("echo x >.strange", ".strange", "may obey it"),
     "a program where a shell looks for it": ("cp /bin/true .venv/bin/ls", ".venv/bin/ls", "take programs from here"),
-    "a program of an environment": ("echo x >>.venv/bin/mine", ".venv/bin/mine", "take programs from here"),
+    "a program of an environment": ("echo x >>.venv/bin/env", ".venv/bin/env", "take programs from here"),
 }  # fmt: skip
 # What is the user's own comes first, by name.
 NAMED = {
@@ -95,7 +95,7 @@ def repository(user_box):
     user_box.write("deep/er/Makefile", "all:\n")
     user_box.write("deep/er/notes.md", "all\n")
     user_box.write("docs/half/commondir", "../..\n")
-    user_box.write(".venv/bin/mine", "#!/bin/sh\n", mode=0o755)
+    user_box.write(".venv/bin/env", "#!/bin/sh\n", mode=0o755)
     made.sh("git add -A; git commit -qm more; echo kept >>.git/info/exclude; git init -q kept; sleep 0.1")
     return made
 

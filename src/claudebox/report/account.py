@@ -83,7 +83,7 @@ class Account:
             if is_directory and path not in self._new:
                 continue  # what changed in it is told
             how = "moved" if row.what == "moved" and parent in moved else _how(row, fresh=parent in self._new)
-            kind = self._kind(path, TYPES.get(entry.kind, 0) | entry.mode, how)
+            kind = self._kind(path, TYPES.get(entry.kind, 0) | entry.mode)
             yield ChangedPath(kind, path + "/" * is_directory, how, beside=parent not in self._new)
 
     def list_gone(self) -> Iterator[ChangedPath]:
@@ -98,7 +98,7 @@ class Account:
             top, _ = self._outputs.find(path, is_directory=is_directory)
             yield ChangedPath(Kind("output", top) if top else Kind("deleted"), path + "/" * is_directory, "deleted")
 
-    def _kind(self, path: str, mode: int, how: str) -> Kind:
+    def _kind(self, path: str, mode: int) -> Kind:
         protected = self._find_protected(path)
         if protected is not None:
             return Kind("protected", self._relative(protected.path), protected.reason)
@@ -123,8 +123,8 @@ class Account:
             return kind
         if kind.name == "link" and real_path(f"{self.workdir}/{path}").startswith(_SYSTEM):
             kind = kinds.OWN  # as in every virtual environment
-        if not fresh:
-            kind = kinds.classify_output(kind, path, mode, how, _is_program)
+        if not fresh and not (name.endswith(".pth") and kinds.adds_paths_only(self.workdir, path)):
+            kind = kinds.classify_output(kind, path, mode, _is_program)
         elif kind.name not in ("privilege", "socket", "link"):
             kind = Kind("output")
         return kind.replace(group=top) if kind.name == "output" else kind

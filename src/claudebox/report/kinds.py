@@ -130,20 +130,30 @@ def _find_unasked(above: list[str], name: str) -> Kind | None:
     return None
 
 
-def classify_output(kind: Kind, path: str, mode: int, how: str, is_program: Callable[[str], bool]) -> Kind:
+def classify_output(kind: Kind, path: str, mode: int, is_program: Callable[[str], bool]) -> Kind:
     """Return the kind of something in build output that was there before, given what it would be elsewhere.
 
-    `is_program` tells whether PATH has a program of this name.
+    `is_program` tells whether the system has a program of this name: who starts that means no program of the project.
     """
     parent, _, name = path.rpartition("/")
     if kind.name in ("privilege", "socket", "link") or _FROM_OUTPUT.find(name.lower()) is not None:
         return kind
     runs = mode & KIND == IS_LINK or (mode & KIND == IS_FILE and mode & 0o111)
-    *above, directory = parent.lower().split("/")
-    is_on_path = directory in reported_paths.BINARIES and (directory == ".bin" or "node_modules" not in above)
-    if runs and is_on_path and (how != "new" or is_program(name)):
+    if runs and parent.rpartition("/")[2].lower() in reported_paths.BINARIES and is_program(name):
         return Kind("unasked", parent, reported_paths.TAKEN, len(UNASKED))
     return Kind("output")
+
+
+def adds_paths_only(root: str, path: str) -> bool:
+    """Return whether a `.pth` has no code in it, which each start of python would run."""
+    parent, _, name = path.rpartition("/")
+    try:
+        with Closing(os.open(root, trees.DIRECTORY)) as top, Closing(open_beneath(top, parent)) as above:
+            content = read_at(above, name, limit=_LONGEST)
+    except OSError:
+        return False
+    lines = content.removeprefix(b"\xef\xbb\xbf").splitlines() if content is not None else [b"import "]
+    return not any(line.startswith((b"import ", b"import\t")) for line in lines)
 
 
 def classify_in_git(git_dir: str, rest: str, mode: int) -> Kind:
