@@ -93,7 +93,8 @@ def _ask(planned: Planned, files: SettingsReader | None) -> bool:
     confirm, before = settings.one("confirm").value, audit.find_nearest(plan, base_state.read_approved(instance))
     settled = confirm != "always" and audit.is_approved(plan, before)
     asking = not (settings.on("yes") or settled or confirm == "never")
-    notes, directories = audit.untold(plan, base_state.read_told(instance))
+    told = base_state.read_told(instance.directory) | base_state.read_told(instance.state)
+    notes, directories = audit.untold(plan, told)
     if directories:
         from claudebox.host import programs
 

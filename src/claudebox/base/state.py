@@ -142,20 +142,20 @@ def keep_approved(instance: Instance, decided: tuple[str, ...]) -> None:
     if before[:1] == (now,):
         return
     kept = (now, *(one for one in before if one != now))[:_APPROVED_LAUNCHES]
-    _replace(instance, _APPROVED, "\n\n".join("\n".join(sorted(one)) for one in kept) + "\n")
+    _replace(f"{instance.directory}/{_APPROVED}", "\n\n".join("\n".join(sorted(one)) for one in kept) + "\n")
 
 
-def read_told(instance: Instance) -> frozenset[str]:
-    """Return the notes that were given in this project."""
-    content = read_small(f"{instance.directory}/{_TOLD}", limit=_APPROVED_LIMIT) or b""
+def read_told(directory: str) -> frozenset[str]:
+    """Return the notes that were given: in a project by the directory of its instance, in any by ~/.claudebox."""
+    content = read_small(f"{directory}/{_TOLD}", limit=_APPROVED_LIMIT) or b""
     return frozenset(content.decode("utf-8", "replace").splitlines())
 
 
-def keep_told(instance: Instance, notes: Iterable[str]) -> None:
+def keep_told(directory: str, notes: Iterable[str]) -> None:
     """Record notes that were given; if that fails, they are given again."""
-    before = read_told(instance)
+    before = read_told(directory)
     if not before.issuperset(notes):
-        _replace(instance, _TOLD, "".join(f"{line}\n" for line in sorted(before.union(notes))))
+        _replace(f"{directory}/{_TOLD}", "".join(f"{line}\n" for line in sorted(before.union(notes))))
 
 
 def hand_down(instance: Instance, other: Instance) -> None:
@@ -163,12 +163,12 @@ def hand_down(instance: Instance, other: Instance) -> None:
     create(other)
     for name in (_APPROVED, _TOLD):
         content = read_small(f"{instance.directory}/{name}", limit=_APPROVED_LIMIT) or b""
-        _replace(other, name, content.decode("utf-8", "replace"))
+        _replace(f"{other.directory}/{name}", content.decode("utf-8", "replace"))
 
 
-def _replace(instance: Instance, name: str, text: str) -> None:
+def _replace(path: str, text: str) -> None:
     try:
-        write_file(f"{instance.directory}/{name}", text.encode("utf-8", "replace"))
+        write_file(path, text.encode("utf-8", "replace"))
     except OSError:
         pass
 

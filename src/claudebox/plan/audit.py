@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from claudebox.base.console import clean, lay_out, list_some, paint, shorten, wrap
 from claudebox.base.records import Value
+from claudebox.host.records import covers
 from claudebox.network import plan as network_plan
 from claudebox.plan.records import GIT_TOKEN
 from claudebox.settings.records import Policy
@@ -80,14 +81,14 @@ def warnings(plan: Plan, *, quiet: bool = False) -> Iterator[str]:
 
 
 def untold(plan: Plan, told: frozenset[str]) -> tuple[list[str], list[KeptOut]]:
-    """Return the notes and the programs outside that were not told in this project yet."""
+    """Return the notes and the programs outside that were not told yet."""
     outside = [row for row in plan.path_outside if _sentence(_PATH + row.path) not in told]
     return [text for text in plan.notes if _sentence(text) not in told], outside
 
 
-def telling(plan: Plan) -> tuple[str, ...]:
-    """Return the notes of a launch as they are remembered."""
-    return tuple(map(_sentence, (*plan.notes, *(_PATH + row.path for row in plan.path_outside))))
+def telling(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what a launch tells as it is remembered: in this project, and in all, as PATH is the same in each."""
+    return tuple(map(_sentence, plan.notes)), tuple(_sentence(_PATH + row.path) for row in plan.path_outside)
 
 
 def path_inside(plan: Plan) -> list[str]:
@@ -205,7 +206,7 @@ def _at_home(path: str, plan: Plan) -> str:
 
 
 def _writes(plan: Plan) -> str:
-    own = any(row.role == "state" and row.source != plan.caches for row in plan.mounts)
+    own = any(row.role == "state" and not (plan.caches and covers(plan.caches, row.source)) for row in plan.mounts)
     state = ("conversations" if own else "its own state") + (" and caches" if plan.caches else "")
     return f"{_listed(_kept(plan))}; {state} in ~/.claudebox"
 

@@ -135,8 +135,10 @@ class Launch:
         from claudebox.report.session import SessionReport
 
         planned = self._planned
-        base_state.keep_approved(planned.host.instance, audit.decided(planned.plan))
-        base_state.keep_told(planned.host.instance, audit.telling(planned.plan))
+        instance, (told, told_of_path) = planned.host.instance, audit.telling(planned.plan)
+        base_state.keep_approved(instance, audit.decided(planned.plan))
+        base_state.keep_told(instance.directory, told)
+        base_state.keep_told(instance.state, told_of_path)
         host = planned.host.replace(secrets=planned.host.secrets.replace(held=self._values.secrets))
         self._report = SessionReport(planned.plan, planned.policy, host, self._receipt)
         return self._report.record.descriptor
