@@ -325,21 +325,3 @@ def test_settings_of_the_user_count_inside(box, git, committed):
 
     assert result.stdout.splitlines() == ["At Work", "ref: refs/heads/trunk"], result.stderr
     assert result.stderr.count("not signed") == 1
-
-
-def test_files_of_another_owner_are_not_read_again(root_box):
-    # proves GIT-03
-    box = root_box
-    box.write(f"{box.home}/.gitconfig", "[user]\n\tname = n\n\temail = e@example.org\n")
-    for name in ("a", "b"):
-        box.write(name, name)
-    box.host("sh", "-ec", "git init -q; git add -A; git commit -qm x")
-    for path in (box.project, *(f"{box.project}/{name}" for name in ("a", "b"))):
-        os.chown(path, 1234, 1234)
-    box.host("git", "-c", "safe.directory=*", "update-index", "--refresh")
-
-    result = box.sh("git config core.checkStat; git update-index --refresh; git status -s")
-    plain = box.sh("git config core.checkStat", cwd=box.mkdir(f"{box.base}/other"))
-
-    assert result.stdout == "minimal\n", result.stderr
-    assert plain.stdout == ""

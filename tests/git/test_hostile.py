@@ -83,9 +83,11 @@ def test_what_is_planted_in_the_git_directory_stays_inside(pair, evil, name):
 def test_links_in_the_git_directory_lead_nowhere(pair):
     # proves GIT-03
     secret = pair.box.write(f"{pair.box.home}/secret", "a" * 40 + "\n")
-    pair.agent("git commit -q --allow-empty -m inside")
+    pair.agent(f"git commit -q --allow-empty -m inside; ln -sf {secret} .git/refs/heads/link")
+    result = pair.bring_back(final=True)
+    assert (result.error, result.removed) == ("", ["refs/heads/link"])
+    assert set(pair.refs()) == {"refs/heads/main"}
     for script in (
-        f"ln -sf {secret} .git/refs/heads/link",
         f"rm -f .git/index; ln -s {secret} .git/index",
         f"rm -f .git/HEAD; ln -s {secret} .git/HEAD",
         f"rm -f .git/packed-refs; ln -s {secret} .git/packed-refs",

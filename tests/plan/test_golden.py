@@ -50,7 +50,6 @@ _WORKTREE = Repository(
     hosts.git_directory(_COMMON, PROJECT),
     _OWN,
     gitfile=hosts.identity(f"{PROJECT}/.git"),
-    owner=(1000, 1000),
 )
 
 

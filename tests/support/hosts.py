@@ -109,9 +109,7 @@ def git_directory(path: str, worktree: str, **changes: Any) -> GitDirectory:
     return GitDirectory(path, identity(path), name, worktree, rows=rows, stores=stores).replace(**changes)
 
 
-REPOSITORY = Repository(
-    PROJECT, PROJECT, git_directory(f"{PROJECT}/.git", PROJECT), f"{PROJECT}/.git", owner=(1000, 1000)
-)
+REPOSITORY = Repository(PROJECT, PROJECT, git_directory(f"{PROJECT}/.git", PROJECT), f"{PROJECT}/.git")
 
 
 def asking(host: Host, policy: Policy, *facts: PathFact, there: Iterable[str] = ()) -> Host:

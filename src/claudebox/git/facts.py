@@ -22,7 +22,7 @@ from claudebox.tables.paths import COPIES, STATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from claudebox.base.state import Instance
     from claudebox.git.config import Row
@@ -55,15 +55,6 @@ class GitDirectory(Value):
     inside: tuple[Row, ...] = ()  # of the configuration inside now
 
 
-class Nested(Value):
-    """A repository of the user's below a project, as it was when a session began."""
-
-    path: str  # of its git directory
-    identity: Identity
-    hooks: int = 0  # inode
-    config: bytes = b""
-
-
 class Repository(Value):
     """The repository of a directory."""
 
@@ -79,16 +70,16 @@ class Repository(Value):
     nested: tuple[Repository, ...] = ()  # submodules that have their git directory in their checkout
     executed: tuple[Executed, ...] = ()  # what the host executes in the checkout
     obeyed: tuple[str, ...] = ()  # the same in all checkouts of the repository, relative to them
-    owner: Identity = (-1, -1)  # uid and gid of the checkout
 
     @property
     def common_dir(self) -> str:
         """The path of the git directory, if the repository is trusted."""
         return self.directory.path if self.directory else ""
 
-
-_DIGITS = 16
-_MOST_STORES = 32
+    @property
+    def directories(self) -> tuple[GitDirectory, ...]:
+        """The git directory and those of submodules, if the repository is trusted."""
+        return (self.directory, *self.submodules) if self.directory else ()
 
 
 def find_repository(
@@ -102,26 +93,18 @@ def find_repository(
     root = find_root(workdir)
     if not root:
         return None
-    copy = _is_copy(root, home)
     found = _find(root, uid)
-    if root != workdir or copy:  # conversations of its own
+    is_copy = _is_copy(root, home)
+    if root != workdir or is_copy:  # conversations of its own
         found = found.replace(main=workdir)
-    if copy and found.gitfile is not None:
+    if is_copy and found.gitfile is not None:
         found = found.replace(branch=_branch_of_copy(root))
     if not found.directory:
         return found
-    rows = (*found.directory.rows, *found.directory.worktree_rows)
-    digest = 32 if git_config.last(rows, "extensions", "objectformat").lower() == "sha256" else 20
-    submodules = tuple(find_directories(found, lambda path, place: describe(path, place=place)))
-    worktrees = tuple(find_worktrees(found))
-    checkouts = tuple(dict.fromkeys(find_checkouts(found, submodules, worktrees, digest)))
-    status = os.stat(root)
-    found = found.replace(
-        submodules=submodules,
-        checkouts=checkouts,
-        nested=tuple(_nested(root, checkouts, uid)),
-        owner=(status.st_uid, status.st_gid),
-    )
+    submodules = tuple(_find_submodule_directories(found))
+    worktrees = tuple(_find_worktrees(found))
+    checkouts = tuple(dict.fromkeys(_find_checkouts(found, submodules, worktrees)))
+    found = found.replace(submodules=submodules, checkouts=checkouts, nested=tuple(_find_nested(root, checkouts, uid)))
     writable = (root, *(real_path(row.source) for row in mounts if row.writable))
     executed, obeyed = git_config.find_executed(found, worktrees, home, environ or {}, writable)
     return found.replace(executed=executed, obeyed=obeyed)
@@ -130,17 +113,22 @@ def find_repository(
 def find_root(workdir: str) -> str:
     """Return the top of the checkout around a directory, "" if there is none."""
     root = workdir
-    while not begins(root):
+    while not _is_root(root):
         if root == "/":
             return ""
         root = os.path.dirname(root)
     return root
 
 
+def _is_root(directory: str) -> bool:
+    """Return whether a directory is the top of a checkout; git ignores a `.git` directory without `HEAD`."""
+    dot = f"{directory.rstrip('/')}/.git"
+    mode = mode_of(dot)
+    return bool(mode) and (not stat.S_ISDIR(mode) or os.path.lexists(f"{dot}/HEAD"))
+
+
 def _is_copy(root: str, home: str) -> bool:
-    """Return whether a checkout is a copy that claudebox made for an agent."""
-    if f"/{STATE}/{COPIES}/" not in root:
-        return False
+    """Return whether a checkout is a worktree that claudebox made for an agent."""
     place = f"{real_path(home)}/{STATE}/{COPIES}/"
     return root.startswith(place) and root[len(place) :].count("/") == 1  # not what lies in one
 
@@ -152,36 +140,8 @@ def _branch_of_copy(root: str) -> str:
     return f"refs/heads/{fields[3] if len(fields) > 3 else name}"
 
 
-def with_changes(repository: Repository, state: str) -> Repository:
-    """Add the configuration inside of each git directory."""
-
-    def changed(directory: GitDirectory) -> GitDirectory:
-        private = f"{state}/git/{directory.name}"
-        return directory.replace(before=_rows(f"{private}/config"), inside=_rows(f"{private}/own/config"))
-
-    if repository.directory is None or not os.path.isdir(f"{state}/git"):
-        return repository
-    return repository.replace(
-        directory=changed(repository.directory),
-        submodules=tuple(changed(directory) for directory in repository.submodules),
-        nested=tuple(with_changes(nested, state) for nested in repository.nested),
-    )
-
-
-def empty_name(workdir: str) -> str:
-    """Return the name of the private directory of a project without a repository, "" if none can be made."""
-    path = f"{workdir.rstrip('/')}/.git"
-    return syscalls.sha256(os.fsencode(path))[:_DIGITS] if os.access(workdir, os.W_OK) or os.path.isdir(path) else ""
-
-
-def begins(root: str) -> bool:
-    """Return whether a directory is the top of a checkout; git ignores a `.git` directory without `HEAD`."""
-    dot = f"{root.rstrip('/')}/.git"
-    mode = mode_of(dot)
-    return bool(mode) and (not stat.S_ISDIR(mode) or os.path.lexists(f"{dot}/HEAD"))
-
-
 def _find(root: str, uid: int) -> Repository:
+    """Return the repository that the `.git` of a checkout is or names, without what belongs to submodules."""
     dot = f"{root.rstrip('/')}/.git"
     status = os.lstat(dot)
     if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
@@ -191,13 +151,12 @@ def _find(root: str, uid: int) -> Repository:
     try:
         if gitfile is None:
             main, common, git_dir = root, dot, dot
-            redirected = os.path.lexists(f"{dot}/commondir") and (read_small(f"{dot}/commondir") or b"").strip() != b"."
-            if redirected:
+            if os.path.lexists(f"{dot}/commondir") and (read_small(f"{dot}/commondir") or b"").strip() != b".":
                 raise ValueError("`.git/commondir` in a main repository redirects its configuration")
         else:
-            named = _one_line(dot, "gitdir: ") or ""
-            main, common, git_dir = _linked(root, dot, named, uid)
-        directory = describe(common, worktree=root, git_dir=git_dir)
+            named = _read_line(dot, "gitdir: ")
+            main, common, git_dir = _follow(root, dot, named, uid)
+        directory = _describe(common, worktree=root, git_dir=git_dir)
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else str(error)
     except RecursionError:  # of realpath, which has no limit of links
@@ -205,14 +164,17 @@ def _find(root: str, uid: int) -> Repository:
     else:
         return Repository(root, main, directory, git_dir, gitfile)
     # The agent could make what `.git` names.
-    place = os.path.normpath(os.path.join(root, named)) if named and "\0" not in named else ""
+    place = os.path.normpath(os.path.join(root, named)) if named else ""
     inside = place.startswith(root.rstrip("/") + "/") and not f"{place}/".startswith(f"{dot}/")
     executed = (Executed(place, "directory", "`.git` names it"),) if inside else ()
     return Repository(root, root, gitfile=gitfile, problem=problem or "", executed=executed)
 
 
-def _linked(root: str, dot: str, named: str, uid: int) -> tuple[str, str, str]:
-    """Follow a `.git` file to a repository that knows this checkout, or raise ValueError."""
+def _follow(root: str, dot: str, named: str, uid: int) -> tuple[str, str, str]:
+    """Follow a `.git` file to a repository that knows this checkout, or raise ValueError.
+
+    Return what identifies the project, the git directory, and that of this checkout.
+    """
     if not named:
         raise ValueError("`.git` is a file that does not name a git directory")
     git_dir = real_path(os.path.join(root, named))
@@ -220,8 +182,8 @@ def _linked(root: str, dot: str, named: str, uid: int) -> tuple[str, str, str]:
         raise ValueError("`.git` names the project itself")
     if os.stat(git_dir).st_uid != uid:
         raise ValueError("the repository that `.git` names belongs to another user")
-    back = _one_line(f"{git_dir}/gitdir")
-    if back is None:
+    back = _read_line(f"{git_dir}/gitdir")
+    if not back:
         if os.path.lexists(f"{git_dir}/commondir"):
             raise ValueError("the repository that `.git` names redirects its configuration")
         if not git_dir.startswith(root.rstrip("/") + "/") and not _names_checkout(git_dir, root):
@@ -232,9 +194,9 @@ def _linked(root: str, dot: str, named: str, uid: int) -> tuple[str, str, str]:
         return root, git_dir, git_dir
     if real_path(os.path.join(git_dir, back)) != dot:
         raise ValueError("the repository that `.git` names does not know this checkout")
-    common = _one_line(f"{git_dir}/commondir")
+    common = _read_line(f"{git_dir}/commondir")
     parent, name = os.path.split(os.path.dirname(git_dir))
-    if common is None or name != "worktrees" or real_path(os.path.join(git_dir, common)) != parent:
+    if not common or name != "worktrees" or real_path(os.path.join(git_dir, common)) != parent:
         raise ValueError("the git directory is not a worktree of the repository that it names")
     if os.stat(parent).st_uid != uid:
         raise ValueError("the repository that `.git` names belongs to another user")
@@ -242,41 +204,40 @@ def _linked(root: str, dot: str, named: str, uid: int) -> tuple[str, str, str]:
     return main, parent, git_dir
 
 
+def _read_line(path: str, prefix: str = "") -> str:
+    """Return what follows the prefix in a file of one line; "" for any other file."""
+    text = os.fsdecode(read_small(path, limit=8192) or b"").rstrip("\r\n")
+    return "" if "\n" in text or "\0" in text or not text.startswith(prefix) else text[len(prefix) :]
+
+
 def _names_checkout(git_dir: str, root: str) -> bool:
     """Return whether a git directory points at a checkout by `core.worktree` in its own configuration."""
-    value = git_config.last(_rows(f"{git_dir}/config"), "core", "worktree")
+    value = git_config.last(_read_rows(f"{git_dir}/config"), "core", "worktree")
     return bool(value) and real_path(os.path.join(git_dir, value)) == root
 
 
-def _rows(path: str) -> tuple[git_config.Row, ...]:
+def _read_rows(path: str) -> tuple[Row, ...]:
     return tuple(git_config.parse_config(read_small(path, limit=1 << 20) or b""))
 
 
-def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "") -> GitDirectory:
+def _describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "") -> GitDirectory:
     """Describe a git directory, or raise ValueError if it is none."""
     identity = identify(path)
     if identity is None:
         raise ValueError(f"`{path}` is not a directory")
     name = base_state.name_git_directory(path, git_dir or path)
     config = git_config.read_config((f"{path}/config",), git_config.IncludeContext("/nonexistent"))
-    stores = tuple(_stores(f"{path}/objects"))
+    stores = tuple(_find_stores(f"{path}/objects"))
     if not stores:
         raise ValueError(f"`{path}` has no objects")
-    per_worktree = _rows(f"{git_dir or path}/config.worktree")
+    per_worktree = _read_rows(f"{git_dir or path}/config.worktree")
     return GitDirectory(path, identity, name, worktree, place, config.rows, per_worktree, stores)
 
 
-def find_stores(repository: Repository | None) -> Iterator[str]:
-    """Yield the directories of objects, and of large files beside them, that lie outside of the checkout."""
-    directories = (repository.directory, *repository.submodules) if repository is not None else ()
-    for store in (store for directory in directories if directory is not None for store in directory.stores):
-        if repository is not None and not store.borrowed and not store.path.startswith(f"{repository.root}/"):
-            yield store.path
-            if store.lfs is not None:
-                yield f"{os.path.dirname(store.path)}/lfs"
+_MOST_STORES = 32
 
 
-def _stores(objects: str) -> Iterator[Store]:
+def _find_stores(objects: str) -> Iterator[Store]:
     """Yield a directory of objects, and all that it borrows from."""
     pending: list[tuple[str, bool]] = [(objects, False)]
     seen: set[Identity] = set()
@@ -287,16 +248,91 @@ def _stores(objects: str) -> Iterator[Store]:
             continue
         seen.add(identity)
         lfs = None if borrowed else identify(f"{os.path.dirname(path)}/lfs")
-        yield Store(path, identity, borrowed, os.path.lexists(f"{path}/info/alternates"), lfs)
-        pending += [(real_path(os.path.join(path, line)), True) for line in _lines(f"{path}/info/alternates")]
+        alternates = f"{path}/info/alternates"
+        yield Store(path, identity, borrowed, os.path.lexists(alternates), lfs)
+        lines = os.fsdecode(read_small(alternates) or b"").split("\n")
+        named = [line for line in lines if line and line[0] not in '#"' and "\0" not in line][:_MOST_STORES]
+        pending += [(real_path(os.path.join(path, line)), True) for line in named]
 
 
-def _lines(path: str) -> list[str]:
-    content = os.fsdecode(read_small(path) or b"")
-    return [line for line in content.split("\n") if line and line[0] not in '#"' and "\0" not in line][:_MOST_STORES]
+_MOST_DIRECTORIES = 128
+_MODULE_DEPTH = 12  # names of submodules may hold slashes, and submodules have submodules
 
 
-def _nested(root: str, checkouts: Iterable[str], uid: int) -> Iterator[Repository]:
+def _find_submodule_directories(found: Repository) -> Iterator[GitDirectory]:
+    """Yield the git directories of submodules, outer ones first.
+
+    Those of a linked worktree lie in its own part of the git directory.
+    """
+    pending = [(os.path.relpath(f"{found.git_dir}/modules", found.common_dir), 0)]
+    known = {real_path(found.common_dir), real_path(found.git_dir)}  # a link can lead back to one of them
+    count = 0
+    while pending and count < _MOST_DIRECTORIES:
+        relative, depth = pending.pop(0)
+        path = os.path.join(found.common_dir, relative)
+        for name in _list_directories(path):
+            place, below = f"{relative}/{name}", f"{path}/{name}"
+            count += 1
+            if not os.path.isfile(f"{below}/HEAD"):
+                pending += [(place, depth + 1)] if depth < _MODULE_DEPTH else []
+                continue
+            real = real_path(below)
+            if real in known:
+                continue
+            known.add(real)
+            try:
+                directory = _describe(below, place=place)
+            except (OSError, ValueError):
+                continue
+            value = git_config.last((*directory.rows, *directory.worktree_rows), "core", "worktree")
+            yield directory.replace(worktree=real_path(os.path.join(below, value)) if value else "")
+            pending += [(f"{place}/modules", depth + 1)] if depth < _MODULE_DEPTH else []
+
+
+def _list_directories(path: str) -> list[str]:
+    """Return the names of the directories in a directory, up to a limit."""
+    try:
+        with os.scandir(path) as entries:
+            found = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            return sorted(name for _, name in zip(range(_MOST_DIRECTORIES), found, strict=False))
+    except OSError:
+        return []
+
+
+def _find_worktrees(found: Repository) -> Iterator[tuple[str, str]]:
+    """Yield the linked worktrees, each with its own part of the git directory."""
+    for name in _list_directories(f"{found.common_dir}/worktrees"):
+        entry = f"{found.common_dir}/worktrees/{name}"
+        where = os.path.dirname(_read_line(f"{entry}/gitdir"))
+        if where.startswith("/") and os.path.normpath(where) == where:
+            yield where, entry
+
+
+def _find_checkouts(
+    found: Repository, submodules: Iterable[GitDirectory], worktrees: Iterable[tuple[str, str]]
+) -> Iterator[str]:
+    """Yield the directories of submodules that git enters from above, relative to the checkout.
+
+    Git refuses a path through `.git`, and a mount there would hide the agent's git directory.
+    """
+    rows = (*found.directory.rows, *found.directory.worktree_rows) if found.directory else ()
+    digest = 32 if git_config.last(rows, "extensions", "objectformat").lower() == "sha256" else 20
+    top = found.root.rstrip("/") + "/"
+    inner = [(row.worktree, f"{row.path}/index") for row in submodules if row.worktree.startswith(top)]
+    named = [path for path, _ in inner]
+    others = [(where, f"{entry}/index") for where, entry in worktrees if where.startswith(top)]
+    for root, index in ((found.root, f"{found.git_dir}/index"), *inner, *others):
+        named += [f"{root}/{name}" for name in find_submodules(index, digest)]
+        for section, _, key, value in _read_rows(f"{root}/.gitmodules"):
+            path = os.path.normpath(value) if value and "\0" not in value else "/"
+            if (section, key) == ("submodule", "path") and not path.startswith(("/", "..")) and path != ".":
+                named.append(f"{root}/{path}")
+    relative = (os.path.relpath(path, found.root) for path in named)
+    yield from (path for path in relative if ".git" not in path.split("/"))
+
+
+def _find_nested(root: str, checkouts: Iterable[str], uid: int) -> Iterator[Repository]:
+    """Yield the repositories of submodules that have a `.git` directory of their own."""
     for checkout in checkouts:
         path = f"{root}/{checkout}"
         if real_path(path) == path and os.path.isdir(f"{path}/.git") and not os.path.islink(f"{path}/.git"):
@@ -305,38 +341,28 @@ def _nested(root: str, checkouts: Iterable[str], uid: int) -> Iterator[Repositor
                 yield found
 
 
-def _one_line(path: str, prefix: str = "") -> str | None:
-    content = read_small(path, limit=8192)
-    if content is None:
-        return None
-    text = os.fsdecode(content).rstrip("\r\n")
-    if not text.startswith(prefix) or "\n" in text or "\0" in text or len(text) == len(prefix):
-        return None
-    return text[len(prefix) :]
+# The index: its entries, of which those of submodules are commits of other repositories.
 
 
-# Submodules: entries of an index that are commits of other repositories, their git directories and checkouts.
-
-
-_LIMIT = 512 << 20
-_MODE = b"\0\0\xe0\0"  # of such an entry, at offset 24
+_INDEX_LIMIT = 512 << 20
+_SUBMODULE = b"\0\0\xe0\0"  # the mode of such an entry, at offset 24
 _HEADER = 12
 _STAT = 40  # size, owner, times, ... before the name of the object
 _EXTENDED = 0x4000
-_MOST = 256
+_MOST_SUBMODULES = 256
 
 
 def find_submodules(path: str, digest: int) -> tuple[str, ...]:
     """Return the paths of submodules in an index; `digest` is the length of the names of objects."""
-    content = read_small(path, limit=_LIMIT) or b""
-    if content.find(_MODE, _HEADER) < 0:  # nearly always
+    content = read_small(path, limit=_INDEX_LIMIT) or b""
+    if content.find(_SUBMODULE, _HEADER) < 0:  # nearly always
         return ()
     found: dict[str, None] = {}
     try:
         for name, at, _ in read_entries(content, digest):
-            if content[at + 24 : at + 28] == _MODE and not name.startswith(b"/") and b".." not in name.split(b"/"):
+            if content[at + 24 : at + 28] == _SUBMODULE and not name.startswith(b"/") and b".." not in name.split(b"/"):
                 found[os.fsdecode(name)] = None
-                if len(found) >= _MOST:
+                if len(found) >= _MOST_SUBMODULES:
                     break
     except (IndexError, ValueError):  # damaged: git does not read it either
         pass
@@ -371,78 +397,42 @@ def _read_varint(content: bytes, position: int) -> tuple[int, int]:
             return value, position
 
 
-_MOST_MODULES = 128
-_MODULE_DEPTH = 12  # names of submodules may hold slashes, and submodules have submodules
+# What else a launch asks about the repository of the project.
 
 
-def find_directories(found: Repository, describe: Callable[[str, str], GitDirectory]) -> Iterator[GitDirectory]:
-    """Yield the git directories of submodules, outer ones first.
-
-    Those of a linked worktree lie in its own part of the git directory.
-    """
-    pending = [(os.path.relpath(f"{found.git_dir}/modules", found.common_dir), 0)]
-    known = {real_path(found.common_dir), real_path(found.git_dir)}  # a link can lead back to one of them
-    count = 0
-    while pending and count < _MOST_MODULES:
-        relative, depth = pending.pop(0)
-        path = os.path.join(found.common_dir, relative)
-        for name in list_directories(path):
-            place, below = f"{relative}/{name}", f"{path}/{name}"
-            count += 1
-            if not os.path.isfile(f"{below}/HEAD"):
-                pending += [(place, depth + 1)] if depth < _MODULE_DEPTH else []
-                continue
-            real = real_path(below)
-            if real in known:
-                continue
-            known.add(real)
-            try:
-                directory = describe(below, place)
-            except (OSError, ValueError):
-                continue
-            value = git_config.last((*directory.rows, *directory.worktree_rows), "core", "worktree")
-            yield directory.replace(worktree=real_path(os.path.join(below, value)) if value else "")
-            pending += [(f"{place}/modules", depth + 1)] if depth < _MODULE_DEPTH else []
+_DIGITS = 16
 
 
-def list_directories(path: str) -> list[str]:
-    """Return the names of the directories in a directory, up to a limit."""
-    try:
-        with os.scandir(path) as entries:
-            found = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-            return sorted(name for _, name in zip(range(_MOST_MODULES), found, strict=False))
-    except OSError:
-        return []
+def with_changes(repository: Repository, state: str) -> Repository:
+    """Add the configuration inside of each git directory."""
+
+    def changed(directory: GitDirectory) -> GitDirectory:
+        private = f"{state}/git/{directory.name}"
+        return directory.replace(before=_read_rows(f"{private}/config"), inside=_read_rows(f"{private}/own/config"))
+
+    if repository.directory is None or not os.path.isdir(f"{state}/git"):
+        return repository
+    return repository.replace(
+        directory=changed(repository.directory),
+        submodules=tuple(changed(directory) for directory in repository.submodules),
+        nested=tuple(with_changes(nested, state) for nested in repository.nested),
+    )
 
 
-def find_worktrees(found: Repository) -> Iterator[tuple[str, str]]:
-    """Yield the linked worktrees, each with its own part of the git directory."""
-    for name in list_directories(f"{found.common_dir}/worktrees"):
-        entry = f"{found.common_dir}/worktrees/{name}"
-        where = os.path.dirname(os.fsdecode(read_small(f"{entry}/gitdir", limit=8192) or b"").rstrip("\n"))
-        if where.startswith("/") and os.path.normpath(where) == where and "\0" not in where:
-            yield where, entry
+def empty_name(workdir: str) -> str:
+    """Return the name of the private directory of a project without a repository, "" if none can be made."""
+    path = f"{workdir.rstrip('/')}/.git"
+    return syscalls.sha256(os.fsencode(path))[:_DIGITS] if os.access(workdir, os.W_OK) or os.path.isdir(path) else ""
 
 
-def find_checkouts(
-    found: Repository, submodules: Iterable[GitDirectory], worktrees: Iterable[tuple[str, str]], digest: int
-) -> Iterator[str]:
-    """Yield the directories of submodules that git enters from above, relative to the checkout.
-
-    Git refuses a path through `.git`, and a mount there would hide the agent's git directory.
-    """
-    top = found.root.rstrip("/") + "/"
-    inner = [(row.worktree, f"{row.path}/index") for row in submodules if row.worktree.startswith(top)]
-    named = [path for path, _ in inner]
-    others = [(where, f"{entry}/index") for where, entry in worktrees if where.startswith(top)]
-    for root, index in ((found.root, f"{found.git_dir}/index"), *inner, *others):
-        named += [f"{root}/{name}" for name in find_submodules(index, digest)]
-        for section, _, key, value in _rows(f"{root}/.gitmodules"):
-            path = os.path.normpath(value) if value and "\0" not in value else "/"
-            if (section, key) == ("submodule", "path") and not path.startswith(("/", "..")) and path != ".":
-                named.append(f"{root}/{path}")
-    relative = (os.path.relpath(path, found.root) for path in named)
-    yield from (path for path in relative if ".git" not in path.split("/"))
+def find_stores(repository: Repository | None) -> Iterator[str]:
+    """Yield the directories of objects, and of large files beside them, that lie outside of the checkout."""
+    for directory in repository.directories if repository is not None else ():
+        for store in directory.stores:
+            if repository is not None and not store.borrowed and not store.path.startswith(f"{repository.root}/"):
+                yield store.path
+                if store.lfs is not None:
+                    yield f"{os.path.dirname(store.path)}/lfs"
 
 
 # The user's own configuration of git.
@@ -520,8 +510,8 @@ def look(
 
 def _roots(request: MountRequest) -> Iterator[str]:
     """Yield the checkouts that a mount is, or that lie directly in it."""
-    below = (f"{request.source}/{name}" for name in list_directories(request.source))
-    yield from (root for root in (request.source, *below) if begins(root))
+    below = (f"{request.source}/{name}" for name in _list_directories(request.source))
+    yield from (root for root in (request.source, *below) if _is_root(root))
 
 
 def find_exposed(request: MountRequest, real: str) -> tuple[str, str]:
@@ -550,8 +540,18 @@ def find_exposed(request: MountRequest, real: str) -> tuple[str, str]:
 # Nested repositories of the user below a project, as far as a launch has time to search.
 
 
+class Nested(Value):
+    """A repository of the user's below a project, as it was when a session began."""
+
+    path: str  # of its git directory
+    identity: Identity
+    hooks: int = 0  # inode
+    config: bytes = b""
+
+
 KEPT = "repositories"  # in the state of a project: git directories with settings of their own, from the last disarm
 KEPT_LIMIT = 4 << 20
+_MOST_NESTED = 256
 _LAUNCH_ENTRIES, _LAUNCH_SECONDS = 5000, 0.1
 _CONFIG_LIMIT = 1 << 16
 _PASSED_OVER = frozenset(("node_modules", ".venv", "venv", "target", "__pycache__", ".tox", ".mypy_cache"))
@@ -562,7 +562,7 @@ def find_nested(roots: tuple[str, ...], directory: str) -> tuple[Nested, ...]:
     kept = os.fsdecode(read_small(f"{directory}/{KEPT}", limit=KEPT_LIMIT) or b"").split("\0")
     inside = tuple(f"{root.rstrip('/')}/" for root in roots)
     paths = dict.fromkeys((*_search(roots), *(path for path in kept if path.startswith(inside))))
-    return tuple(row for row in map(_look_at, list(paths)[:_MOST]) if row is not None)
+    return tuple(row for row in map(_look_at, list(paths)[:_MOST_NESTED]) if row is not None)
 
 
 def _search(roots: tuple[str, ...]) -> Iterator[str]:

@@ -117,7 +117,6 @@ def user_config(host: Host, helper: tuple[str, str] = ("", ""), proxy: str = "")
 STORES = "/run/claudebox/git"  # inside, the real objects
 CHECKOUTS = "git/checkouts"  # in the state of the project: of submodules that are not initialised outside
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+")
-_MINIMAL: Row = ("core", "", "checkstat", "minimal")
 _NO_BITMAPS: Row = ("repack", "", "writebitmaps", "false")  # they cover no borrowed objects: git would warn, or fail
 
 
@@ -156,10 +155,8 @@ def _why_not(host: Host, repository: Repository) -> str:
 
 
 def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[PrivateGit]:
-    for directory in _directories(repository):
+    for directory in repository.directories:
         rows = (*admit(directory.rows), _NO_BITMAPS)
-        if repository.owner not in ((host.uid, host.gid), (-1, -1)):  # git would read every file again
-            rows = (*rows, _MINIMAL)
         merged = tuple(merge(rows, directory.before, directory.inside))
         merged += tuple(_explain_remotes(policy, host, merged, directory.worktree))
         per_worktree = tuple(admit(directory.worktree_rows))
@@ -231,10 +228,6 @@ def _obeyed(policy: Policy, repository: Repository, directory: GitDirectory) -> 
             yield row.path[len(worktree.rstrip("/")) + 1 :]
 
 
-def _directories(repository: Repository) -> tuple[GitDirectory, ...]:
-    return (repository.directory, *repository.submodules) if repository.directory else ()
-
-
 def _mountpoints(directory: GitDirectory, submodules: tuple[GitDirectory, ...]) -> Iterator[str]:
     """Yield where the git directories of the outermost submodules lie in this one."""
     places = [row.place for row in submodules]
@@ -280,7 +273,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     for own in plan_private(policy, host):
         yield Mount(own.dest, "bind", "the sandbox's own git directory", own.directory, role="git")
     for found in _find_trusted(host):
-        for directory in _directories(found):
+        for directory in found.directories:
             yield from _objects(directory)
     if host.git.repository is not None and not _why_not(host, host.git.repository):
         for path in _missing_directories(policy, host):  # a mount cannot be renamed, and take the submodule with it

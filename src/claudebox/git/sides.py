@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox.base.console import shorten
 from claudebox.base.files import mode_of, read_small, write_all
 from claudebox.base.records import Value
 from claudebox.git import private
@@ -45,7 +44,6 @@ _REFS = (
 )  # fmt: skip
 _LINKED = ("refs", "packed-refs", "shallow", "reftable")
 _SHARED_INDEX = "sharedindex."
-_MOST_REFS = 1 << 17
 REPLACED = "it was replaced or moved since the session began: commits stay inside"
 
 
@@ -243,19 +241,6 @@ def _examine(own: str, git_dir: str) -> list[str]:
     for name in (f"{own}/packed-refs", f"{git_dir}/index", f"{git_dir}/HEAD"):
         if mode_of(name) and not stat.S_ISREG(mode_of(name)):
             raise GitError(f"`{name}` is not a regular file: remove it")
-    waiting, count = [f"{own}/refs"], 0
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as found:
-                entries = list(found)
-        except OSError:  # it is gone, or too deep for a ref
-            continue
-        for entry in entries:
-            count += 1
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(entry.path)
-            elif not entry.is_file(follow_symlinks=False) or count > _MOST_REFS:
-                raise GitError(f"`{shorten(entry.path, 200)}` is not a regular file, or there are too many refs")
     return [name for name in os.listdir(own) if name.startswith(_SHARED_INDEX)]
 
 
