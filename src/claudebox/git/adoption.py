@@ -73,8 +73,9 @@ def adopt_repository(path: str) -> bool:
         if not _is_free(place):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), place)
         _make(built, f"{path}/own", _CONFIG)
-        known = git_state.describe_identities(*map(identify, (built, layout.work_tree)))
-        made = layout.replace(common=place, git_dir=place, stores=(f"{place}/objects",), identities=known)
+        inodes = git_state.find_inode(built), git_state.find_inode(layout.work_tree)
+        made = layout.replace(common=place, git_dir=place, stores=(f"{place}/objects",), common_inode=inodes[0],
+                              work_tree_inode=inodes[1])  # fmt: skip
         _write(path, made, built)
         os.rename(built, place)
     except OSError as error:
@@ -97,7 +98,9 @@ def forget_repository(path: str) -> None:
     """Reset the private directory of a project without a repository, now that it has one."""
     git_private.remove(f"{path}/own")
     os.mkdir(f"{path}/own", 0o700)
-    _write(path, git_state.read_layout(path).replace(common="", git_dir="", stores=(), identities=()))
+    _write(
+        path, git_state.read_layout(path).replace(common="", git_dir="", stores=(), common_inode=0, work_tree_inode=0)
+    )
 
 
 def adopt_submodules(path: str) -> list[str]:
@@ -118,7 +121,7 @@ def adopt_submodules(path: str) -> list[str]:
             inner = layout.replace(
                 common=place, git_dir=place, work_tree=f"{layout.work_tree}/{checkout}", stores=(f"{place}/objects",),
                 depth=layout.depth + 1, module=name, only="",
-                identities=git_state.describe_identities(identify(built), None),
+                common_inode=git_state.find_inode(built), work_tree_inode=0,
             )  # fmt: skip
             private = f"{os.path.dirname(path)}/{base_state.name_git_directory(built, built)}"
             if os.path.lexists(f"{private}/own"):  # of a deleted git directory with the same inode

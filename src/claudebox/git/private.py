@@ -15,7 +15,6 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import (
     OPEN_DIRECTORY,
     Closing,
-    identify,
     list_names,
     mode_of,
     open_beneath,
@@ -307,7 +306,8 @@ def describe_layout(own: PrivateGit) -> Layout:
         module=own.place.rpartition("modules/")[2],
         only=own.only,
         obeyed=own.obeyed,
-        identities=git_state.describe_identities(own.identity, identify(own.worktree)),
+        common_inode=own.identity[1] if own.identity is not None else 0,
+        work_tree_inode=git_state.find_inode(own.worktree),
     )
 
 

@@ -292,9 +292,9 @@ def _open_host(
     files = {f"{layout.common}/config": _real_config(layout, limits).encode()}
     box = GitSandbox(tools, mounts, environ, scratch, limits, files, held)
     try:
-        if layout.identities and box.run("stat", "-c", "%d:%i", "--", layout.common):
+        if box.run("stat", "-c", "%i", "--", layout.common):
             raise GitError(box.message() or "it cannot be examined")
-        if layout.identities and git_state.is_replaced(layout, box.output().decode("ascii", "replace").strip()):
+        if git_state.is_replaced(layout, int(box.output())):
             raise GitError(REPLACED)
     except GitError:
         box.__exit__()

@@ -48,8 +48,8 @@ class Layout(Value):
     module: str = ""  # of a submodule: its name
     only: str = ""  # of an agent's worktree: the only ref that moves
     obeyed: tuple[str, ...] = ()  # paths of the work tree that the user's git obeys by its configuration
-    # The boot in which devices have these numbers, then `device:inode` of common and work_tree, if known.
-    identities: tuple[str, ...] = ()
+    common_inode: int = 0  # when it was set up; 0: not known. A device may have another number after a reboot.
+    work_tree_inode: int = 0
 
     @property
     def checkout(self) -> str:
@@ -57,29 +57,22 @@ class Layout(Value):
         return "." if self.git_dir == self.common else os.path.relpath(self.git_dir, self.common)
 
 
-def describe_identities(*found: Identity | None) -> tuple[str, ...]:
-    """Return what `Layout.identities` keeps."""
-    return (_boot(), *(f"{row[0]}:{row[1]}" if row is not None else "" for row in found))
+def find_inode(path: str) -> int:
+    """Return the inode of the directory at a path, 0 if there is none, or a link."""
+    return (identify(path) or (0, 0))[1]
 
 
-def _boot() -> str:
-    return os.fsdecode(read_small("/proc/sys/kernel/random/boot_id") or b"").strip()
-
-
-def is_replaced(layout: Layout, found: str = "") -> bool:
+def is_replaced(layout: Layout, found: int = 0) -> bool:
     """Return whether the git directory is another than set-up saw: the one at its path, or the one `found`."""
-    known = layout.identities[1] if layout.identities else ""  # an earlier version wrote none
-    now = found or describe_identities(identify(layout.common))[1]
-    skipped = 0 if layout.identities[:1] == (_boot(),) else 1  # after a reboot, devices may have other numbers
-    return bool(known) and known.split(":")[skipped:] != now.split(":")[skipped:]
+    return layout.common_inode not in (0, found or find_inode(layout.common))
 
 
 def find_work_tree(layout: Layout) -> Identity | None:
-    """Return device and inode of the work tree, if known; an agent may move that of a submodule."""
-    if layout.module or layout.identities[:1] != (_boot(),) or not layout.identities[2]:
+    """Return device and inode that the work tree must have; None for a submodule, which an agent may move."""
+    if layout.module or not layout.work_tree_inode:
         return None
-    device, _, inode = layout.identities[2].partition(":")
-    return int(device), int(inode)
+    found = identify(layout.work_tree)
+    return found[0] if found is not None else 0, layout.work_tree_inode
 
 
 def render_refs(refs: dict[str, str]) -> str:
