@@ -87,8 +87,6 @@ class Result:
     moved: list[list[str]] = field(default_factory=list)
     renamed: list[list[str]] = field(default_factory=list)
     refused: list[list[str]] = field(default_factory=list)
-    followed: list[list[str]] = field(default_factory=list)
-    head: str = ""
     notes: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     obeyed: list[str] = field(default_factory=list)

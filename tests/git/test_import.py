@@ -49,7 +49,7 @@ def test_nothing_happens_twice(pair):
 
     result = pair.bring_back()
 
-    assert (result.moved, result.followed, result.head) == ([], [], "")
+    assert result.moved == []
     assert pair.refs() == before
 
 
@@ -72,9 +72,8 @@ def test_a_switch_arrives(pair):
     # proves GIT-03
     pair.agent("git switch -qc feature; echo x >x; git add x; git commit -qm x")
 
-    result = pair.bring_back()
+    pair.bring_back()
 
-    assert result.head == "ref: refs/heads/feature"
     assert pair.host("git symbolic-ref HEAD").strip() == "refs/heads/feature"
     assert pair.host("git status --porcelain") == ""
     assert pair.host("git switch -q -; git symbolic-ref --short HEAD").strip() == "main"
@@ -85,9 +84,8 @@ def test_a_detached_head_arrives_with_its_commit(pair):
     pair.agent("git checkout -q --detach; git commit -q --allow-empty -m loose")
     inside = pair.agent("git rev-parse HEAD").strip()
 
-    result = pair.bring_back()
+    pair.bring_back()
 
-    assert result.head == inside
     assert pair.host("cat .git/HEAD").strip() == inside
     assert set(pair.refs()) == {"refs/heads/main"}  # what carried it is gone
     pair.fsck()
@@ -137,11 +135,10 @@ def test_a_commit_of_the_host_shows_inside(pair):
     # proves GIT-03
     pair.host("echo host >a; git add a; git commit -qm host; git branch other; git tag t")
 
-    result = pair.bring_back()
+    pair.bring_back()
 
-    assert sorted(move[0] for move in result.followed) == ["refs/heads/main", "refs/heads/other", "refs/tags/t"]
     assert pair.agent("git log --format=%s") == "host\nfirst\n"
-    assert pair.agent("git status --porcelain") == ""
+    assert pair.agent("git status --porcelain; git branch; git tag") == "* main\n  other\nt\n"
 
 
 def test_a_switch_of_the_host_shows_inside(pair):
@@ -306,9 +303,8 @@ def test_a_linked_worktree_comes_back_to_its_own_head_and_index(pair):
         f"cd {tree}; echo more >>a; git add a; git commit -qm inside; git switch -qc other; echo x >x; git add x"
     )
 
-    result = pair.bring_back()
+    pair.bring_back()
 
-    assert result.head == "ref: refs/heads/other"
     assert pair.host("git log -1 --format=%s; git status --porcelain; git branch --show-current", cwd=tree) == (
         "inside\nA  x\nother\n"
     )

@@ -128,7 +128,6 @@ class Checkout:
         self._agent, self._host = agent, host
         self._writer = writer  # opens the agent's repository to be written
         self._outward = outward
-        self.head = ""  # the new HEAD of the host, if it changed
         self.notes: list[str] = []
         self.is_settled = False
         self._problem = ""  # of the agent's index
@@ -234,7 +233,7 @@ class Checkout:
             common = "host" if same else "agent"
             reason, changed = self.move_together(self._layout.git_dir, trees, (host_head, head), moves, common)
             if not reason:
-                self.head, self._base_tree = head, self._agent_tree
+                self._base_tree = self._agent_tree
                 self._host_tree = self._agent_tree if same else self._host_tree
                 return ""
             if not changed:

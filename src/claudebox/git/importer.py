@@ -16,7 +16,7 @@ from claudebox.base.console import shorten
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, list_names, real_path, write_all
 from claudebox.base.records import Value
-from claudebox.git import adoption, sides
+from claudebox.git import adoption, obeyed, sides
 from claudebox.git import checkout as git_checkout
 from claudebox.git import private as git_private
 from claudebox.git import refs as git_refs
@@ -42,15 +42,13 @@ from claudebox.git.sides import agent_side, agent_side_writable, host_side
 from claudebox.git.state import Private, read_layout, stamp
 from claudebox.host import programs
 from claudebox.plan import seccomp
-from claudebox.tables import paths as tables_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from claudebox.base.state import Instance
-    from claudebox.git.sides import Changed, Side
-    from claudebox.git.state import Layout
+    from claudebox.git.sides import Side
 
 
 class ImportResult(Value):
@@ -59,8 +57,6 @@ class ImportResult(Value):
     moved: tuple[Move, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()  # diverged branches: name, and the name they arrived under
     refused: tuple[tuple[str, str], ...] = ()  # refs that stay inside, and why
-    followed: tuple[Move, ...] = ()  # what the host did, written inside
-    head: str = ""  # the new HEAD of the host's repository, if it changed
     notes: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()  # pipes and the like that were in the agent's git directory
     obeyed: tuple[str, ...] = ()  # lines about refs that change paths which tools of the host obey
@@ -71,108 +67,9 @@ def join(first: ImportResult, then: ImportResult) -> ImportResult:
     return then.replace(
         moved=(*first.moved, *then.moved),
         renamed=tuple(dict((*first.renamed, *then.renamed)).items()),
-        followed=(*first.followed, *then.followed),
-        head=then.head or first.head,
         removed=(*first.removed, *then.removed),
         obeyed=tuple(dict.fromkeys((*first.obeyed, *then.obeyed))),
     )
-
-
-# Commits that change what tools of the host obey: hooks, included configuration, programs that git is told to run.
-# Such paths are read-only in the project, but a commit can change them, and the next `git checkout`, `stash` or `reset`
-# of the user writes them. So such a branch arrives under another name, for the user to look at.
-
-
-ARRIVED = f"{HEADS}claudebox/"  # not reviewed yet, perhaps
-_MOST_NAMED = 3
-
-
-class ObeyedPaths(Value):
-    """What some refs change."""
-
-    by_git: dict[str, str]  # ref -> a path that git of the host obeys
-    by_others: dict[str, tuple[str, ...]]  # ref -> paths that other tools obey
-
-
-def trusted_values(refs: dict[str, str]) -> set[str]:
-    """Return the commits of the host, without those that only arrived from an agent."""
-    return {value for name, value in refs.items() if not name.startswith(ARRIVED)}
-
-
-def find_obeyed(
-    agent: Side, layout: Layout, changed: Mapping[str, Changed], new: dict[str, str], host: Side
-) -> ObeyedPaths:
-    """Return the refs moved by the agent that change obeyed paths; `changed` has the paths of each, `new` its value."""
-    by_git: dict[str, str] = {}
-    by_others: dict[str, tuple[str, ...]] = {}
-    obeyed = [os.fsencode(path).lower() for path in layout.obeyed]
-    others = [name.encode() for name, _, _ in tables_paths.PROTECTED]
-    for name, rows in changed.items():
-        hit = _find_hit(rows or (), obeyed)
-        if hit and not _is_theirs(agent, layout, new[name], trusted_values(host.refs), hit):
-            by_git[name] = hit
-        paths = tuple(os.fsdecode(path) for path in rows or () if _is_in(path.lower(), others))
-        by_others.update({name: paths} if paths and name not in by_git else {})
-    return ObeyedPaths(by_git, by_others)
-
-
-def find_checked_out(agent: Side, host: Side, layout: Layout, staged: Iterable[bytes]) -> frozenset[bytes]:
-    """Return paths that git of the host would obey if HEAD and index of the agent came back."""
-    obeyed = [os.fsencode(path).lower() for path in layout.obeyed]
-    rows = frozenset(path for path in staged if obeyed and _find_hit([path], obeyed))
-    (agent_head, commit), (host_head, before) = agent.head(), host.head()
-    if obeyed and not rows and agent_head != host_head and commit and commit not in trusted_values(host.refs):
-        changed = sides.changed_paths(agent, [Move("HEAD", before, commit)], "")
-        found = find_obeyed(agent, layout, changed, {"HEAD": commit}, host)
-        return frozenset(map(os.fsencode, found.by_git.values()))
-    return rows
-
-
-def _find_hit(changed: Iterable[bytes], obeyed: list[bytes]) -> str:
-    """Return the first path that is obeyed, lies in such a one, or stands in the place of a directory around one."""
-    for path in changed:
-        lower = path.lower()
-        if _is_in(lower, obeyed) or any(other.startswith(lower + b"/") for other in obeyed):
-            return os.fsdecode(path)
-    return ""
-
-
-def _is_in(path: bytes, places: Iterable[bytes]) -> bool:
-    return any(place in (b".", path) or path.startswith(place + b"/") for place in places)
-
-
-def _is_theirs(agent: Side, layout: Layout, new: str, known: set[str], hit: str) -> bool:
-    """Return whether all of these paths are as in a commit of the host, as after a merge or a switch."""
-    if any(path.lower().startswith(f"{hit.lower()}/") for path in layout.obeyed):
-        return False
-    since = "".join(f"^{value}\n" for value in sorted(known))
-    paths = "".join(f":(top,icase,literal){path}\n" for path in layout.obeyed if "\n" not in path)
-    data = os.fsencode(f"{new}\n{since}--\n{paths}")
-    words = ("rev-list", "-n1", "--ignore-missing", "--stdin")
-    return agent.box.ask(*words, data=data) == b"" and not any("\n" in path for path in layout.obeyed)
-
-
-def describe(name: str, path: str, arrived: str = "") -> str:
-    """Return the line about a ref that changes what git of the host obeys."""
-    what = f"{name} changes `{shorten(path, 80)}`, which your git obeys"
-    where = shorten(arrived.removeprefix(HEADS), 120)
-    return f"{what}: it arrived as {where}; look at it, then merge that" if arrived else what
-
-
-def describe_checkout(paths: frozenset[bytes]) -> list[str]:
-    """Return the line about HEAD and index, if they stay."""
-    rows = [f"`{shorten(os.fsdecode(path), 80)}`" for path in sorted(paths)[:1]]
-    return [f"HEAD or index inside change {row}, which your git obeys: yours stay as they are" for row in rows]
-
-
-def describe_others(rows: dict[str, tuple[str, ...]]) -> list[str]:
-    """Return the lines about refs that change what other tools obey."""
-    found = []
-    for name, paths in rows.items():
-        more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
-        named = ", ".join(f"`{shorten(path, 80)}`" for path in paths[:_MOST_NAMED])
-        found.append(f"`{shorten(name.removeprefix(HEADS), 80)}` changes what tools of the host obey: {named}{more}")
-    return found
 
 
 _MOMENT = 0.01  # seconds: longer than a tick of file timestamps
@@ -301,10 +198,7 @@ class _Import:
         private.update(seen=seen if settled else "")
         refused = tuple(self._refused.items())
         notes = (*self._notes, *self._checkout.notes)
-        return ImportResult(
-            moved, tuple(self._renamed), refused, tuple(self._followed), self._checkout.head, notes, removed,
-            tuple(self._named),
-        )  # fmt: skip
+        return ImportResult(moved, tuple(self._renamed), refused, notes, removed, tuple(self._named))
 
     def _sync(self) -> bool:
         """Compare both sides and move what moved; return whether nothing of the agent's is left behind."""
@@ -378,11 +272,11 @@ class _Import:
         staged = self._checkout.read_changes()
         links = frozenset(path for path, mode in staged.items() if mode == sides.GITLINK)
         closed = self._disarm(links) if self._final else links
-        obeyed = find_checked_out(self._agent, self._host, self._layout, staged)
-        self._notes += describe_checkout(obeyed)
-        reason = self._checkout.settle(moves, inbound, closed | obeyed)
+        armed = obeyed.find_obeyed_in_checkout(self._agent, self._host, self._layout, staged)
+        self._notes += obeyed.describe_checkout(armed)
+        reason = self._checkout.settle(moves, inbound, closed | armed)
         self._followed += [move for move in inbound if self._agent.refs.get(move.name, "") == move.new]
-        if reason and not closed | obeyed:
+        if reason and not closed | armed:
             self._notes.append(f"HEAD and index stay as they are: {reason}")
         return reason
 
@@ -417,15 +311,16 @@ class _Import:
     def _admit(self, moves: Iterable[Move]) -> list[Move]:
         """Return the moves that may come back now; note what they change that git or other tools obey."""
         moves = list(moves)
-        known = trusted_values(self._host.refs)
+        known = obeyed.trusted_values(self._host.refs)
         new = [move for move in moves if move.new not in known]
         paths = sides.changed_paths(self._agent, new, self._host.head()[1]) if new else {}
         self._refused.update((name, "objects of it are missing") for name, rows in paths.items() if rows is None)
-        found = find_obeyed(self._agent, self._layout, paths, {move.name: move.new for move in new}, self._host)
-        self._obeyed.update(found.by_git)
-        self._named += describe_others(found.by_others)
-        tags = (name for name in found.by_git if not name.startswith(HEADS))
-        self._refused.update((name, describe("it", found.by_git[name])) for name in tags)
+        values = {move.name: move.new for move in new}
+        by_git, by_others = obeyed.find_obeyed(self._agent, self._layout, paths, values, self._host)
+        self._obeyed.update(by_git)
+        self._named += obeyed.describe_others(by_others)
+        tags = (name for name in by_git if not name.startswith(HEADS))
+        self._refused.update((name, obeyed.describe("it", by_git[name])) for name in tags)
         reason = "it changes a submodule, which comes back at the end of the session"
         changed = sides.select_gitlinks(paths)
         if self._final:
@@ -460,7 +355,7 @@ class _Import:
                 self._refused[move.name] = "yours has moved too, and the name that it would arrive under is taken"
             elif move.name in self._obeyed:
                 short = shorten(move.name.removeprefix(HEADS), 80)
-                self._notes.append(describe(short, self._obeyed[move.name], name))
+                self._notes.append(obeyed.describe(short, self._obeyed[move.name], name))
             elif why:
                 arrived = shorten(name.removeprefix(HEADS), 80)
                 self._notes.append(

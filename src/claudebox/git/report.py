@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from claudebox.base.console import shorten
+from claudebox.base.console import list_some, shorten
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import config as git_config
 from claudebox.git import private
@@ -55,15 +55,15 @@ def of_one(where: str, result: ImportResult, only: str = "") -> list[str]:
     if result.renamed:
         why = "" if only else ": yours has moved too"
         rows = [f"{name_of(name)} arrived as {name_of(other)}{why}" for name, other in result.renamed]
-        found.append(f"{where}: {_few(rows)}")
+        found.append(f"{where}: {list_some(rows, _MOST)}")
     for reason in dict.fromkeys(reason for _, reason in result.refused):  # one line for all that share it
         names = [name_of(name) for name, why in result.refused if why == reason]
         stay = "stays" if len(names) == 1 else "stay"
-        found.append(f"{where}: {_few(names, _MOST_REFUSED)} {stay} inside: {shorten(reason, 160)}")
+        found.append(f"{where}: {list_some(names, _MOST_REFUSED)} {stay} inside: {shorten(reason, 160)}")
     if result.removed:
         names = [shorten(name, 80) for name in dict.fromkeys(result.removed)]
         what = "removed from the git directory inside, where git would wait for them for ever"
-        found.append(f"{where}: pipes and the like {what}: {_few(names)}")
+        found.append(f"{where}: pipes and the like {what}: {list_some(names, _MOST)}")
     found += [f"{where}: {shorten(note, 300)}" for note in dict.fromkeys((*result.obeyed, *result.notes))]
     return found
 
@@ -110,7 +110,7 @@ def describe_settings(path: str, config: bytes, hooks: list[str]) -> list[str]:
         remedy = f": `git remote add {name} {address}` adds it here" if plain else ""
         rows.append(f"git: the remote {shorten(name, 80)} was added inside only{remedy}")
     made = [shorten(name, 80) for name in hooks_now if name not in hooks and not name.endswith(".sample")]
-    return rows + ([f"git: hooks made inside run only there: {_few(made, _MOST_MOVED)}"] if made else [])
+    return rows + ([f"git: hooks made inside run only there: {list_some(made, _MOST_MOVED)}"] if made else [])
 
 
 def _remotes(config: bytes) -> Iterator[tuple[str, str]]:
@@ -122,11 +122,6 @@ def name_of(ref: str) -> str:
     """Return a branch or tag as users call it."""
     short = ref.removeprefix(HEADS)
     return shorten(f"tag {ref.removeprefix(TAGS)}" if ref.startswith(TAGS) else short, 80)
-
-
-def _few(rows: list[str], most: int = _MOST) -> str:
-    more = f" and {len(rows) - most} more" if len(rows) > most else ""
-    return ", ".join(rows[:most]) + more
 
 
 def preview(path: str, tools: Tools) -> list[str]:
