@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -15,6 +14,8 @@ from urllib.request import urlopen
 import pytest
 from tests.conftest import wait_until
 from tests.support import repositories
+
+from claudebox.network.published import list_ports
 
 SERVER = (
     "import http.server, sys; "
@@ -83,7 +84,7 @@ def test_a_port_of_a_running_session_is_opened_listed_and_taken_back(user_box):
         assert user_box.claudebox("publish", str(inside)).stdout.startswith(f"http://project.localhost:{inside} ")
         assert fetch(inside) == "from inside"
     wait_until(lambda: not fetch(inside), "the port went with the session")
-    wait_until(lambda: not os.listdir(f"{user_box.home}/.claudebox/published"), "so did its record")
+    wait_until(lambda: not list_ports(f"{user_box.home}/.claudebox"), "so did its record")
     assert "no session runs" in user_box.claudebox("publish", str(inside)).stderr
 
 
@@ -115,7 +116,7 @@ def test_a_session_that_is_killed_leaves_no_open_port(user_box):
         assert fetch(wanted) == "from inside"
         launcher.send_signal(signal.SIGKILL)
         wait_until(lambda: not fetch(wanted), "the relay ends with the launcher")
-        wait_until(lambda: not os.listdir(f"{user_box.home}/.claudebox/published"), "and removes its record")
+        wait_until(lambda: not list_ports(f"{user_box.home}/.claudebox"), "and removes its record")
 
 
 def test_ports_that_are_published_from_the_start_can_be_mapped_and_are_listed(user_box):
@@ -127,7 +128,7 @@ def test_ports_that_are_published_from_the_start_can_be_mapped_and_are_listed(us
         (row,) = json.loads(user_box.claudebox("publish", "--json").stdout)
         assert {**row, "url": ""} == {"url": "", "host": wanted, "inside": inside}
         assert "until the session ends" in user_box.claudebox("publish", "--off", str(inside)).stderr
-    assert not os.listdir(f"{user_box.home}/.claudebox/published")
+    assert not list_ports(f"{user_box.home}/.claudebox")
 
 
 def test_what_is_published_is_one_port_of_loopback_and_the_relay_has_no_power(user_box):

@@ -12,7 +12,7 @@ import os
 
 from claudebox.base import process
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import OPEN_LOCK, Closing, list_names, read_at, write_all
+from claudebox.base.files import OPEN_LOCK, Closing, list_names, write_all
 from claudebox.base.records import Value
 from claudebox.base.state import open_state
 from claudebox.base.syscalls import socket
@@ -66,52 +66,24 @@ def listen(wanted: Published) -> tuple[int, list[socket.socket]]:
 def record(state: str, port: int, inside: int, launcher: int) -> int:
     """Record a port that this process serves; return the descriptor that holds the lock."""
     with Closing(open_state(state, _DIRECTORY)) as directory:
-        while True:
-            entry = os.open(str(port), OPEN_LOCK, 0o600, dir_fd=directory)
-            fcntl.flock(entry, fcntl.LOCK_EX)
-            if os.fstat(entry).st_nlink:
-                break
-            os.close(entry)  # whoever lists ports took it for one of a process that was killed
-        os.ftruncate(entry, 0)
-        write_all(entry, b"%d %d %d" % (inside, launcher, os.getpid()))
+        entry = os.open(str(port), OPEN_LOCK, 0o600, dir_fd=directory)
+    fcntl.flock(entry, fcntl.LOCK_EX)
+    os.ftruncate(entry, 0)
+    write_all(entry, b"%d %d %d" % (inside, launcher, os.getpid()))
     return entry
 
 
-def forget(state: str, port: int, entry: int) -> None:
-    """Remove a record of this process."""
-    try:
-        os.unlink(f"{state}/{_DIRECTORY}/{port}")
-    except FileNotFoundError:
-        pass
-    os.close(entry)
-
-
 def list_ports(state: str) -> list[PublishedPort]:
-    """Return the ports that are served now; remove records of processes that were killed."""
-    names = [name for name in list_names(f"{state}/{_DIRECTORY}") if name.isdigit()]
-    if not names:
-        return []
+    """Return the ports that are served now: a record that nobody has locked is of a former session."""
     found = []
-    with Closing(open_state(state, _DIRECTORY)) as directory:
-        for name in sorted(names, key=int):
-            words = (read_at(directory, name) or b"").split()
-            if _is_served(directory, name) and len(words) == 3:
-                found.append(PublishedPort(int(name), *map(int, words)))
+    for name in sorted(filter(str.isdigit, list_names(f"{state}/{_DIRECTORY}")), key=int):
+        with Closing(os.open(f"{state}/{_DIRECTORY}/{name}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)) as entry:
+            words = os.read(entry, 100).split()
+            try:
+                fcntl.flock(entry, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found += [PublishedPort(int(name), *map(int, words))] if len(words) == 3 else []
     return found
-
-
-def _is_served(directory: int, name: str) -> bool:
-    try:
-        entry = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-    except FileNotFoundError:
-        return False
-    with Closing(entry):
-        try:
-            fcntl.flock(entry, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        os.unlink(name, dir_fd=directory)
-        return False
 
 
 def start_relay(state: str, wanted: Published, launcher: int, inner: int) -> int:
@@ -123,9 +95,8 @@ def start_relay(state: str, wanted: Published, launcher: int, inner: int) -> int
 
     def body() -> None:
         process.outlive_parent()
-        entry = -1
         try:
-            entry = record(state, port, wanted.inside, launcher)
+            record(state, port, wanted.inside, launcher)  # locked as long as this process lives
             with Closing(os.pidfd_open(inner)) as target:
                 netns.join(inner, target)
             process.drop_capabilities()
@@ -136,7 +107,6 @@ def start_relay(state: str, wanted: Published, launcher: int, inner: int) -> int
         from claudebox.network import relay
 
         relay.serve([(number, wanted.inside) for number in numbers], until=ended)
-        forget(state, port, entry)
 
     process.fork(body, [*numbers, ended, tell])
     for descriptor in (*map(socket.socket.detach, listeners), ended, tell):

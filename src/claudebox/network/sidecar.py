@@ -237,12 +237,10 @@ class NetworkSidecar(Sidecar):
             listener.close()
         if self._control is not None:
             self._control.close()
-        for descriptor, (port, _) in zip(self._records, self._ports, strict=False):
-            published.forget(self._state, port, descriptor)
-        for descriptor in (self._lifeline, self._stderr):
+        for descriptor in (*self._records, self._lifeline, self._stderr):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._lifeline = self._stderr = -1
+        self._records, self._lifeline, self._stderr = [], -1, -1
         return notes
 
     def _log_refused(self) -> None:
