@@ -29,7 +29,7 @@ _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 class CompanyNetwork(Value):
     """Authorities and proxy that were named for single programs."""
 
-    bundle: bytes = b""  # for all programs: the system's certificates and the named ones, if there are new ones
+    bundle: bytes = b""  # the system's certificates and the named ones, if there are new ones
     sources: tuple[str, ...] = ()  # variables and keys that name authorities
     problems: tuple[str, ...] = ()
     git_proxy: str = ""
@@ -43,39 +43,33 @@ def read_company(
 ) -> CompanyNetwork | None:
     """Read every file of authorities that is named; `bundle` is the system's, which is inside anyway."""
     git = {(name, key): value for section, name, key, value in rows if section == "http"}
-    git_proxy = git.get(("", "proxy"), "")
-    known: dict[bytes, None] = {}
-    added: dict[bytes, None] = {}
-    outside: dict[bytes, None] = {}
-    system: dict[bytes, bytes] | None = None
-    sources, problems, told = [], [], []
+    found: dict[bytes, None] = {}
+    added: dict[bytes, None] = {}  # to those that programs bring themselves
+    outside: dict[bytes, None] = {}  # of the project
+    sources: dict[str, None] = {}
+    told: dict[str, None] = {}
+    problems = []
     for source, variable, path in _named(environ, home, git):
         real = "" if "\0" in path else real_path(path)
-        if real and real == bundle:
-            sources.append(source)
-            told.append(variable)
-            continue
-        if system is None:
-            system = dict(_certificates(_read(bundle))) if bundle else {}
-        texts = [text for text, _ in _certificates(_read(path))] if real else []
-        found = {text: None for text in texts if text in system or _is_certificate(text)}
-        if not found:
-            problems.append(f"{source} names {path}, which holds no readable certificate")
-            continue
-        sources.append(source)
-        known |= found
-        outside |= found if not workdir or not f"{real}/".startswith(f"{workdir.rstrip('/')}/") else {}
-        added |= found if variable in ADDED_AUTHORITIES else {}
-        told += [] if variable in ADDED_AUTHORITIES else [variable]
-    if not sources and not problems and not git_proxy:
+        if real != bundle or not real:
+            texts = {text: None for text, _ in _certificates(_read(path)) if _is_certificate(text)} if real else {}
+            if not texts:
+                problems.append(f"{source} names {path}, which holds no readable certificate")
+                continue
+            found |= texts
+            added |= texts if variable in ADDED_AUTHORITIES else {}
+            outside |= texts if not workdir or not f"{real}/".startswith(f"{workdir}/") else {}
+        sources[source] = None
+        if real == bundle or variable not in ADDED_AUTHORITIES:
+            told[variable] = None
+    if not sources and not problems and not git.get(("", "proxy")):
         return None
-    usual = b"".join((system or {}).values())
-    new = [text for text in known if text not in (system or ())]
+    system = dict(_certificates(_read(bundle))) if found and bundle else {}
+    usual, new = b"".join(system.values()), [text for text in found if text not in system]
     firm = [text for text in new if text in outside]
     return CompanyNetwork(
-        usual + _spell(new) if new else b"", tuple(dict.fromkeys(sources)), tuple(problems), git_proxy,
-        named=_spell(added | dict.fromkeys(new)), told=tuple(dict.fromkeys(told)),
-        upstream=usual + _spell(firm) if firm else b"",
+        usual + _spell(new) if new else b"", tuple(sources), tuple(problems), git.get(("", "proxy"), ""),
+        named=_spell(added | dict.fromkeys(new)), told=tuple(told), upstream=usual + _spell(firm) if firm else b"",
     )  # fmt: skip
 
 
