@@ -1,18 +1,14 @@
-"""Bodies of answers arrive as their heads say, however the upstream frames and compresses them."""
+"""Bodies of answers arrive as their heads say, however the upstream frames them."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import time
-import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.broker.conftest import Caller
 
 PATHS = {  # a body that is counted on its way, one that is cleaned, one that passes as it is
@@ -25,10 +21,6 @@ PATHS = {  # a body that is counted on its way, one that is cleaned, one that pa
 TEXT = json.dumps({"type": "message", "text": "word " * 40_000}).encode()
 
 
-PACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress, "identity": bytes}
-UNPACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress, "identity": bytes}
-
-
 def decoded(caller: Caller) -> tuple[dict[str, str], bytes]:
     """Return the next answer as a program sees it, which believes its head."""
     _, headers = caller.head()
@@ -37,61 +29,39 @@ def decoded(caller: Caller) -> tuple[dict[str, str], bytes]:
         content = caller.content()
     else:
         content = caller.take(int(headers["content-length"]))
-    coding = headers.get("content-encoding", "identity")
-    return headers, UNPACK[coding](content)
+    return headers, content
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("coding", ["identity", "gzip", "deflate"])
 @pytest.mark.parametrize("framing", ["length", "chunks", "close"])
-def test_an_answer_is_what_its_head_says(upstream, broker, path, coding, framing):
+def test_an_answer_is_what_its_head_says(upstream, broker, path, framing):
     # proves NEW-N5
     status, kind = PATHS[path]
-    packed = PACK[coding](TEXT)
 
     def reply(visit):
         visit.body()
-        head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-encoding: {coding}\r\n"
+        head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\n"
         if framing == "length":
-            visit.say(f"{head}content-length: {len(packed)}\r\n\r\n".encode() + packed)
+            visit.say(f"{head}content-length: {len(TEXT)}\r\n\r\n".encode() + TEXT)
         elif framing == "close":
-            visit.say(f"{head}\r\n".encode() + packed)
+            visit.say(f"{head}\r\n".encode() + TEXT)
             return False
         else:
             visit.say(f"{head}transfer-encoding: chunked\r\n\r\n".encode())
-            for at in range(0, len(packed), 999):
-                piece = packed[at : at + 999]
+            for at in range(0, len(TEXT), 999):
+                piece = TEXT[at : at + 999]
                 visit.say(b"%x;x=y\r\n%s\r\n" % (len(piece), piece))
             visit.say(b"0\r\nx: y\r\n\r\n")
         return True
 
-    caller = broker(upstream(reply))()
+    served = upstream(reply)
+    caller = broker(served)()
     for _ in range(2):  # the connection can be used again: nothing too much and nothing too little came
         caller.ask(*path.split(), headers="accept-encoding: gzip, deflate\r\n")
         headers, content = decoded(caller)
         assert content == TEXT
         assert headers["content-type"] == kind
-
-
-@pytest.mark.parametrize("cut", [1, 9, 200])
-def test_a_compressed_answer_that_breaks_off_is_seen_as_broken(upstream, broker, cut):
-    # proves NEW-N11
-    packed = gzip.compress(TEXT)[:-cut]
-    headers = "content-encoding: gzip\r\ncontent-type: application/json\r\n"
-    caller = broker(upstream(lambda visit: (visit.body(), visit.reply(packed, headers=headers))))()
-    caller.ask()
-    assert caller.head()[0] == 200
-    rest = caller.rest
-    while piece := recv(caller):
-        rest += piece
-    assert not rest.endswith(b"0\r\n\r\n")
-
-
-def recv(caller: Caller) -> bytes:
-    try:
-        return caller.channel.recv(1 << 16)
-    except ConnectionResetError:
-        return b""
+        assert served.requests[-1][2]["accept-encoding"] == "identity"
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", bytes(100_000)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import os
 import threading
@@ -106,19 +105,17 @@ def test_a_model_without_a_price_counts_as_the_dearest_towards_a_budget():
     assert "is spent" in meter.refusal()
 
 
-@pytest.mark.parametrize("coding", ["", "gzip"])
 @pytest.mark.parametrize("events", [True, False])
-def test_requests_end_when_the_budget_is_spent(upstream, broker, events, coding):
+def test_requests_end_when_the_budget_is_spent(upstream, broker, events):
     # proves COST-02
     body = stream(message()) if events else json.dumps(message()).encode()
     kind = "text/event-stream" if events else "application/json"
-    sent = gzip.compress(body) if coding else body
 
     def reply(visit):
         head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}; charset=utf-8\r\ntransfer-encoding: chunked\r\n"
-        visit.say((head + (f"content-encoding: {coding}\r\n" if coding else "") + "\r\n").encode())
-        for at in range(0, len(sent), 33):
-            piece = sent[at : at + 33]
+        visit.say(f"{head}\r\n".encode())
+        for at in range(0, len(body), 33):
+            piece = body[at : at + 33]
             visit.say(b"%x\r\n%s\r\n" % (len(piece), piece))
         visit.say(b"0\r\n\r\n")
 

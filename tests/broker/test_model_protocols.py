@@ -329,22 +329,16 @@ def test_several_providers_share_one_budget(models):
     assert len(served.requests) == 2
 
 
-@pytest.mark.parametrize("coding", ["", "gzip"])
-def test_the_key_comes_back_in_no_head_and_no_error(models, coding):
-    import gzip
-
-    text = f'{{"error": {{"message": "Incorrect API key provided: {KEY}"}}}}'.encode()
-    body = gzip.compress(text) if coding else text
+def test_the_key_comes_back_in_no_head_and_no_error(models):
+    body = f'{{"error": {{"message": "Incorrect API key provided: {KEY}"}}}}'.encode()
 
     def echo(visit):
         visit.body()
-        visit.reply(
-            body, "401 Unauthorized", f"x-echo: {KEY}\r\n" + (f"content-encoding: {coding}\r\n" if coding else "")
-        )
+        visit.reply(body, "401 Unauthorized", f"x-echo: {KEY}\r\n")
 
     _, (port,), token = models(echo, OPENAI)
     with Web(port) as caller:
-        caller.post(RESPONSES[1], token, more="accept-encoding: gzip\r\n")
+        caller.post(RESPONSES[1], token)
         status, headers = caller.head()
         content = caller.content() if "transfer-encoding" in headers else caller.take(int(headers["content-length"]))
     assert status == 401

@@ -159,7 +159,7 @@ def test_what_is_under_way_at_the_end_is_written_down(upstream, tmp_path):
     ended = threading.Event()
 
     def answer(visit: Visit) -> bool:
-        visit.say(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nbegun")
+        visit.say(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nbegun\n")
         ended.wait(30)
         return False
 

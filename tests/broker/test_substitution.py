@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gzip
-import os
 import ssl
-import zlib
 
 import pytest
 from cryptography import x509
@@ -16,7 +13,6 @@ from cryptography.hazmat.primitives import serialization
 from claudebox.broker import certificates
 from claudebox.broker.certificates import issue
 from claudebox.broker.http.cleaning import Cleaner, Recognizer
-from claudebox.broker.http.messages import Decompressed, MalformedHttp
 from claudebox.broker.inject import Replacement, Substitution
 
 VALUE, PLACEHOLDER = b"ghp_0123456789abcdefghij/BCDEFGHIJ+12345", b"ghp_abcdefghijklmnopqrst/VWXYZABCD+FGHIJ"
@@ -110,30 +106,6 @@ def test_the_rest_of_a_masked_part_is_masked_where_a_piece_ends_in_it():
         cleaner = Cleaner(lambda: found)
         text = value[4:24] + b"-" * more
         assert cleaner.feed(text) + cleaner.feed(b" end") + cleaner.end() == b"*" * 20 + text[20:] + b" end"
-
-
-def test_a_compressed_body_is_cleaned_in_bounded_pieces():
-    text = b"a" * (4 << 20) + VALUE + b"end"
-    for packed in (gzip.compress(text), zlib.compress(text), gzip.compress(text[:9]) + gzip.compress(text[9:])):
-        body = Decompressed(Cleaner(lambda: HERE.recognizer))
-        parts = [*body.feed(packed), body.end()]
-        assert {len(part) for part in parts[:-1]} == {1 << 16}
-        assert b"".join(parts).endswith(PLACEHOLDER + b"end")
-    with pytest.raises(MalformedHttp):
-        list(Decompressed(Cleaner(lambda: HERE.recognizer)).feed(b"this is not compressed"))
-
-
-@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-def test_a_compressed_body_that_breaks_off_is_not_taken_for_a_whole_one(pack):
-    # proves NEW-N11
-    packed = pack(os.urandom(100_000))
-    whole, part, empty = (Decompressed(Cleaner(lambda: HERE.recognizer)) for _ in range(3))
-    assert sum(map(len, (*whole.feed(packed), whole.end()))) == 100_000
-    assert empty.end() == b""
-    for _ in part.feed(packed[:-9]):
-        pass
-    with pytest.raises(MalformedHttp, match="breaks off"):
-        part.end()
 
 
 def test_the_authority_is_bound_to_its_hosts_and_leaves_no_key_of_its_own():

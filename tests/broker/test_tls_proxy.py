@@ -208,8 +208,7 @@ HOSTILE = {
     "other letters": (b"Content-Type: text/plain; Charset=ibm037\r\n", True),
     "letters that nobody knows": (b'Content-Type: text/plain; charset="x-own"\r\n', True),
     "usual letters": (b"Content-Type: text/plain; charset=Windows-1252\r\n", False),
-    "two codings in one field": (b"Content-Encoding: gzip, gzip\r\n", True),
-    "two codings in two fields": (b"Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n", True),
+    "a coding": (b"Content-Encoding: gzip\r\n", True),
     "the same, one of them nothing": (b"Content-Encoding: identity, br\r\n", True),
     "a value as a field": (b"X-%s: 1\r\n" % VALUE, False),
     "a value in base64 in a field": (b"X-Seen: %s\r\n" % base64.b64encode(b"user:" + VALUE), False),
@@ -222,7 +221,7 @@ async def test_an_odd_answer_gives_nothing_away(tmp_path, name):
     fields, refused = HOSTILE[name]
 
     async def odd(_head, _reader, writer):
-        body = gzip.compress(gzip.compress(VALUE)) if b"gzip" in fields else b"[" + VALUE + b"]"
+        body = gzip.compress(VALUE) if b"gzip" in fields else b"[" + VALUE + b"]"
         status = 206 if b"Content-Range" in fields else 200
         writer.write(b"HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\n\r\n%s" % (status, VALUE, fields, len(body), body))
 

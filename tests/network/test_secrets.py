@@ -193,7 +193,7 @@ def test_an_answer_never_carries_the_value_back(plain_netbox, vault):
     vault.equip(box)
     control = box.host("curl", "-sS", "-i", "-m", "20", "https://vault.example/echo")
     result = box.sh("""\
-for path in echo pieces gzip elsewhere strange; do
+for path in echo pieces elsewhere strange; do
   echo "== $path"
   curl -sS -i -m 20 --compressed -u "x-access-token:$VAULT_TOKEN" https://vault.example/$path
   echo
@@ -214,7 +214,6 @@ echo "inside $VAULT_TOKEN"
     assert f"X-Value: {placeholder}".lower() in sections["echo"].lower()
     assert f"<{placeholder}>" in sections["pieces"]
     assert "X-Trailer" not in sections["pieces"]
-    assert f"value {placeholder} end" in sections["gzip"]
     assert f"thief.example/stolen?{placeholder}" in sections["elsewhere"]
     assert "502" in sections["strange"].splitlines()[0]
     assert "an encoding that cannot be read." in sections["strange"]

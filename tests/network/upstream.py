@@ -6,7 +6,6 @@ Arguments: certificate with key, file to write what came to, directory to serve,
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import ssl
 import sys
@@ -68,9 +67,6 @@ class Handler(BaseHTTPRequestHandler):
         encoded = base64.b64encode(b"?" + VALUE.encode()).decode()
         text = json.dumps({"sent": line, "value": VALUE, "encoded": encoded, "hex": VALUE.encode().hex()}).encode()
         self._say(200, text, X_Sent=sent, X_Value=VALUE, Content_Type="application/json")
-
-    def _gzip(self, _line: object) -> None:
-        self._say(200, gzip.compress(f"value {VALUE} end".encode()), Content_Encoding="gzip")
 
     def _strange(self, _line: object) -> None:
         self._say(200, VALUE.encode(), Content_Encoding="br")

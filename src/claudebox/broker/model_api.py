@@ -172,11 +172,7 @@ class Provider:
 
     def address(self, request: Request, credential: list[tuple[bytes, bytes]]) -> Request:
         """Return the request as the upstream gets it."""
-        rest = tuple(pair for pair in request.headers if self.openings.passes(pair[0]))
-        if self.openings.protocol(request):
-            rest = (*rest, (b"accept-encoding", b"identity"))
-        elif b"gzip" in (header(request, b"accept-encoding") or b""):  # only encodings that can be filtered
-            rest = (*rest, (b"accept-encoding", b"gzip, deflate"))
+        rest = (*filter(lambda pair: self.openings.passes(pair[0]), request.headers), (b"accept-encoding", b"identity"))
         own = {name for name, _ in self._custom}  # custom headers win, as in the client itself
         kept = tuple(pair for pair in (*rest, *credential) if pair[0] not in own)
         headers = ((b"host", self._authority), *kept, *self._custom)

@@ -348,9 +348,9 @@ class Exchange:
         body = BodyReader(upstream, answer.framing, answer.length, strict=False)
         try:
             while piece := await body.read():
-                for part in answer.feed(piece):
-                    self.down += len(part)
-                    await self._say(part)
+                part = answer.feed(piece)
+                self.down += len(part)
+                await self._say(part)
             rest = answer.end()
             self.down += len(rest)
             if self.owed == "most":

@@ -7,15 +7,9 @@ around field names, conflicting lengths.
 from __future__ import annotations
 
 import re
-import zlib
 from typing import Literal, Protocol
 
 from claudebox.base.records import Value
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Framing = Literal["none", "length", "chunked", "close"]
@@ -166,9 +160,6 @@ _LINE_LIMIT = 1 << 12  # bytes between chunks
 _TRAILER_LIMIT = 1 << 13
 _ASCII = "".join(map(chr, range(0x20, 0x7F)))
 _HEX = frozenset(b"0123456789abcdefABCDEF")
-_BLOCK = 1 << 16
-_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
-_COMPRESSED = frozenset((b"gzip", b"x-gzip", b"deflate"))
 _FRAMING_FIELDS = frozenset((b"content-length", b"expect", b"transfer-encoding"))
 _BODY_METHODS = frozenset((b"POST", b"PUT", b"PATCH", b"DELETE"))
 
@@ -239,49 +230,14 @@ class ChunkDecoder:
         self._expects_crlf, self._in_trailers = self._left > 0, self._left == 0
 
 
-class Decompressed:
-    """Decompresses a body and passes it through a filter.
-
-    The output comes in blocks of one size: cuts at the end of a compressed piece would tell how well it was compressed,
-    and so whether text next to a value resembles the value.
-    """
-
-    def __init__(self, inner: BodyFilter) -> None:
-        self._inner = inner
-        self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
-        self._begun = False
-        self._waiting = b""
-
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        while piece:
-            if self._stream.eof:
-                self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
-            try:
-                text = self._stream.decompress(piece, _BLOCK)
-            except zlib.error:
-                raise MalformedHttp("the content is not compressed as `content-encoding` says") from None
-            self._begun = True
-            self._waiting += self._inner.feed(text)
-            while len(self._waiting) >= _BLOCK:
-                yield self._waiting[:_BLOCK]
-                self._waiting = self._waiting[_BLOCK:]
-            piece = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
-
-    def end(self) -> bytes:
-        if self._begun and not self._stream.eof:
-            raise MalformedHttp("the compressed content breaks off")
-        return self._waiting + self._inner.end()
-
-
 class AnswerBody:
-    """The body of a response on its way to a program: decompressed if it is filtered, filtered, framed again."""
+    """The body of a response on its way to a program: filtered, and framed again."""
 
     def __init__(self, request: Request, response: Response, own: BodyFilter | None) -> None:
         self.framing, self.length = response_framing(response, request.method)
         self._filter = own if self.framing != "none" else None
-        self._unpacked = Decompressed(own) if self._filter and own and _codings(response) else None
         self.frame: Framing = self.framing  # towards the program
-        if self.framing != "none" and (self.framing != "length" or self._unpacked):
+        if self.framing in ("chunked", "close"):
             self.frame = "chunked" if request.version == b"1.1" else "close"
 
     def headers(self, headers: Headers) -> Headers:
@@ -289,18 +245,15 @@ class AnswerBody:
         headers = end_to_end(headers)
         if self.framing == "none":  # HEAD: they describe the body of a GET
             return headers
-        dropped = (b"content-length", *((b"content-encoding",) if self._unpacked else ()))
-        return (*(pair for pair in headers if pair[0] not in dropped), *_frame_field(self.frame, self.length))
+        kept = (pair for pair in headers if pair[0] != b"content-length")
+        return (*kept, *_frame_field(self.frame, self.length))
 
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        parts = self._unpacked.feed(piece) if self._unpacked else (self._filter.feed(piece) if self._filter else piece,)
-        for part in parts:
-            if part:
-                yield framed(part, self.frame)
+    def feed(self, piece: bytes) -> bytes:
+        passed = self._filter.feed(piece) if self._filter else piece
+        return framed(passed, self.frame) if passed else b""
 
     def end(self) -> bytes:
-        last = self._unpacked or self._filter
-        rest = last.end() if last else b""
+        rest = self._filter.end() if self._filter else b""
         return (framed(rest, self.frame) if rest else b"") + (LAST_CHUNK if self.frame == "chunked" else b"")
 
 
@@ -322,12 +275,11 @@ def framed_request(request: Request, framing: Framing, length: int) -> Request:
 
 
 def is_readable(response: Response) -> bool:
-    """Return whether a filter can read the body: complete, in at most one known coding and an ASCII-based charset."""
-    codings = _codings(response)
+    """Return whether a filter can read the body: complete, not compressed, and in an ASCII-based charset."""
+    codings = [word for word in _words(response.headers, b"content-encoding") if word not in (b"", b"identity")]
     kinds = [value.lower() for name, value in response.headers if name == b"content-type"]
     whole = response.status != 206 and not any(b"byteranges" in kind for kind in kinds)
-    known = not codings or (len(codings) == 1 and codings[0] in _COMPRESSED)
-    return whole and known and all(map(_is_ascii_based, kinds))
+    return whole and not codings and all(map(_is_ascii_based, kinds))
 
 
 def _is_ascii_based(kind: bytes) -> bool:
@@ -337,7 +289,3 @@ def _is_ascii_based(kind: bytes) -> bool:
         return charset in ("", "binary") or _ASCII.encode(charset).replace(b"\0", b"").endswith(_ASCII.encode())
     except (LookupError, ValueError):
         return False
-
-
-def _codings(response: Response) -> list[bytes]:
-    return [word for word in _words(response.headers, b"content-encoding") if word not in (b"", b"identity")]
