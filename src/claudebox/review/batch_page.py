@@ -7,20 +7,9 @@ import statistics
 from dataclasses import dataclass, field
 
 from claudebox.report.screen import say_duration
-from claudebox.review import charts
+from claudebox.review import charts, page
 from claudebox.review.gather import PAGE, count_changes
 from claudebox.review.html import E, link_beside
-from claudebox.review.page import (
-    list_figures,
-    make_head,
-    make_section,
-    make_table,
-    read_own,
-    render_page,
-    say_cut,
-    say_some,
-    show_path,
-)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,19 +47,18 @@ class TaskRow:
         return _OUTCOMES.get(self.status, "failed")
 
 
-def list_rows(found: Iterable[tuple[str, dict[str, Any]]], results: str, page: str) -> list[TaskRow]:
-    """Return the rows of a batch; `page` is where its page will be."""
-    return [_read_row(name, result, os.path.abspath(results), os.path.abspath(page)) for name, result in found]
+def list_rows(found: Iterable[tuple[str, dict[str, Any]]], results: str, place: str) -> list[TaskRow]:
+    """Return the rows of a batch; `place` is where its page will be."""
+    way = os.path.relpath(results, os.path.dirname(os.path.abspath(place)))
+    return [_read_row(name, result, f"{way}/{name}/{PAGE}") for name, result in found]
 
 
-def _read_row(name: str, result: dict[str, Any], results: str, page: str) -> TaskRow:
+def _read_row(name: str, result: dict[str, Any], place: str) -> TaskRow:
     files = result.get("files")
-    has_page = isinstance(files, dict) and PAGE in files
-    place = os.path.relpath(f"{results}/{name}/{PAGE}", os.path.dirname(page)) if has_page else ""
     return TaskRow(
         name, str(result.get("status", "?"))[:40], _shorten(result.get("why")), _shorten(result.get("said")),
         _amount(result.get("cost_usd")), _amount(result.get("seconds")), int(_amount(result.get("tries")) or 0),
-        count_changes(result), place,
+        count_changes(result), place if isinstance(files, dict) and PAGE in files else "",
     )  # fmt: skip
 
 
@@ -87,8 +75,8 @@ def _amount(value: object) -> float | None:
 def render_batch(rows: Sequence[TaskRow], title: str) -> bytes:
     """Return the page of a batch as HTML."""
     foot = "Names and reasons come from agents. The page loads nothing; its only script sorts and filters the table."
-    return render_page("Tasks", make_head("review of a batch", title), [*_list_sections(rows)], E("p", foot),
-                       script=read_own("tasks.js") if rows else "")  # fmt: skip
+    return page.render_page("Tasks", page.make_head("review of a batch", title), [*_list_sections(rows)], E("p", foot),
+                       script=page.read_own("tasks.js") if rows else "")  # fmt: skip
 
 
 def _list_sections(rows: Sequence[TaskRow]) -> Iterator[Section]:
@@ -117,8 +105,8 @@ def _summary(rows: Sequence[TaskRow]) -> Section:
     figures += [("agent time", _say_long(sum(times)), False)] if times else []
     again = sum(row.tries > 1 for row in rows)
     figures += [("retried", f"{again:,}", False)] if again else []
-    return make_section("came", "Summary", charts.draw_shares(counts.items(), told), E("p", legend, class_="legend"),
-                        list_figures(figures))  # fmt: skip
+    return page.make_section("came", "Summary", charts.draw_shares(counts.items(), told),
+                             E("p", legend, class_="legend"), page.list_figures(figures))  # fmt: skip
 
 
 def _list_costs(rows: Iterable[TaskRow]) -> list[float]:
@@ -145,13 +133,13 @@ def _reasons(rows: Sequence[TaskRow]) -> Section:
             groups.setdefault((row.status, row.why or row.said), []).append(row)
     order = sorted(groups.items(), key=lambda group: (group[1][0].outcome == "retry", -len(group[1])))
     most = max(map(len, groups.values()))
-    table = make_table(
+    table = page.make_table(
         ("Outcome", "Reason", "Tasks", "Cost", ""),
         ((_status(status), why or "?", f"{len(some):,}", _say_cost(sum(_list_costs(some))),
           charts.draw_bar(len(some), most)) for (status, why), some in order[:_TOP]),
     )  # fmt: skip
-    return make_section("why", "Why tasks are not done", table, say_cut(len(order) - _TOP, "reasons"), name="Reasons",
-                        count=len(order))  # fmt: skip
+    more = page.say_cut(len(order) - _TOP, "reasons")
+    return page.make_section("why", "Why tasks are not done", table, more, name="Reasons", count=len(order))
 
 
 def _status(status: str) -> Element:
@@ -168,8 +156,8 @@ def _spread(rows: Sequence[TaskRow]) -> Section:
             _top("Slowest", rows, lambda row: row.seconds or 0, say_duration),
             _top("Most tries", again, lambda row: row.tries, "{:.0f} tries".format))  # fmt: skip
     without = len(rows) - len(costs)
-    note = E("p", f"{say_some(without, 'task')} without a known cost", class_="note") if without else None
-    return make_section("spread", "Cost and time", E("div", figures, class_="columns"), note,
+    note = E("p", f"{page.say_some(without, 'task')} without a known cost", class_="note") if without else None
+    return page.make_section("spread", "Cost and time", E("div", figures, class_="columns"), note,
                         E("div", tops, class_="columns") if len(rows) > _TOP else None)  # fmt: skip
 
 
@@ -184,7 +172,7 @@ def _top(
 
 
 def _link(row: TaskRow) -> Content:
-    return link_beside(row.page, show_path(row.name)) if row.page else show_path(row.name)
+    return link_beside(row.page, page.show_path(row.name)) if row.page else page.show_path(row.name)
 
 
 def _table(rows: Sequence[TaskRow]) -> Section:
@@ -206,13 +194,13 @@ def _table(rows: Sequence[TaskRow]) -> Section:
         E("tbody", map(_row, order)),
         id="all", class_="rows stack",
     )  # fmt: skip
-    return make_section("tasks", "All tasks", controls, table, count=len(rows), remark="failed ones first")
+    return page.make_section("tasks", "All tasks", controls, table, count=len(rows), remark="failed ones first")
 
 
 def _row(row: TaskRow) -> Element:
     changed = row.changed
     added, removed = changed.get("added", 0), changed.get("removed", 0)
-    changes = (f"{say_some(changed.get('files', 0), 'file')} ", E("span", f"+{added:,}", class_="plus"), " ",
+    changes = (f"{page.say_some(changed.get('files', 0), 'file')} ", E("span", f"+{added:,}", class_="plus"), " ",
                E("span", f"\u2212{removed:,}", class_="minus"))  # fmt: skip
     why = row.why or row.said
     return E(

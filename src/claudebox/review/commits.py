@@ -102,7 +102,7 @@ def _read_changes(side: Side, commit: Commit, prefix: str, allowance: Allowance)
         commit.note = "too large, or too late, to be shown here: git show has its changes"
         return
     for change in read_patch(raw, allowance.most_lines()):
-        if len(commit.files) >= _MOST_FILES or not allowance.take_files(1):
+        if len(commit.files) >= _MOST_FILES or not allowance.take_file():
             commit.cut += 1
             continue
         commit.files.append(change)

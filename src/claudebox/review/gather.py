@@ -319,11 +319,11 @@ def _list_files(
     others = [row for row in files if row.kind.name in LOOK and row.kind.name not in _NOT_SHOWN]
     story.files_cut = len(gone[_MOST_GONE:])
     for row in (*sorted((*own, *gone[:_MOST_GONE]), key=screen.order_own), *others):
-        if not allowance.files or allowance.is_late:
+        if allowance.files <= 0 or allowance.is_late:
             story.files_cut += row.path not in committed.touched
         elif (change := _show(row, found, committed, allowance)) is not None:
             story.files.append(change)
-            allowance.take_files(1)
+            allowance.files -= 1
 
 
 def _show(row: ChangedPath, found: _Snapshots | None, committed: Committed, allowance: Allowance) -> FileChange | None:
@@ -427,7 +427,7 @@ def gather_task(result: dict[str, Any], directory: str) -> Story:
     for change in read_patch(patch, allowance.lines_of_file):
         _count(story.changed, change)
         hide_secrets(change)
-        if allowance.take_files(1):
+        if allowance.take_file():
             allowance.limit(change)
             story.files.append(change)
         else:

@@ -106,6 +106,11 @@ class Story:
     commands: list[tuple[str, str]] = field(default_factory=list)  # what it does, and the command
     missing: list[str] = field(default_factory=list)  # what is not known
 
+    @property
+    def changes(self) -> list[FileChange]:
+        """Return every file, those of commits first."""
+        return [*(change for commit in self.commits for change in commit.files), *self.files]
+
 
 _COSTLY = 32  # a character that has to be named takes so much more room
 
@@ -129,11 +134,10 @@ class Allowance:
     def is_late(self) -> bool:
         return time.monotonic() > self.deadline
 
-    def take_files(self, count: int) -> int:
-        """Return how many of so many files can be shown."""
-        taken = min(count, self.files)
-        self.files -= taken
-        return taken
+    def take_file(self) -> bool:
+        """Return whether one more file can be shown."""
+        self.files -= 1
+        return self.files >= 0
 
     def most_lines(self) -> int:
         return max(0, min(self.lines, self.lines_of_file))

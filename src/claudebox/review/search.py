@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from claudebox.base.state import Instance
     from claudebox.review.batch_page import TaskRow
-    from claudebox.review.diffs import FileChange
     from claudebox.settings.layers import Settings
     from claudebox.settings.records import Policy
 
@@ -87,16 +86,12 @@ def require_clean(source: Story | Sequence[TaskRow], page: bytes, values: Iterab
     for form, name, _ in forms:
         tight = b"".join(form.split())
         if form in page or tight in text:
-            changes = [] if not isinstance(source, Story) else [*source.files, *_list_committed(source)]
+            changes = source.changes if isinstance(source, Story) else []
             places = (f", from `{console.shorten(row.path, 200)}`" for row in changes if tight in _join(row))
             raise ClaudeboxError(
                 f"no page was made: the value of `{name}` would stand in it{next(places, '')}",
                 hint="find out how it came there, and rotate it",
             )
-
-
-def _list_committed(story: Story) -> Iterator[FileChange]:
-    return (change for commit in story.commits for change in commit.files)
 
 
 def _join(record: object) -> bytes:

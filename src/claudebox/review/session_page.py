@@ -9,19 +9,8 @@ from claudebox import __version__
 from claudebox.report.denied import explain
 from claudebox.report.log import human
 from claudebox.report.screen import fit, say_duration
-from claudebox.review import charts
+from claudebox.review import charts, page
 from claudebox.review.html import E, embed_picture, link_within, show_lines
-from claudebox.review.page import (
-    list_figures,
-    make_fold,
-    make_head,
-    make_section,
-    make_table,
-    render_page,
-    say_cut,
-    say_some,
-    show_path,
-)
 from claudebox.tables.prices import as_dollars
 
 TYPE_CHECKING = False
@@ -57,15 +46,15 @@ def render_session(story: Story) -> bytes:
         "characters that cannot be seen, or that mislead, are named: "
     )
     foot = E("p", told, "\u202e"), E("p", "This page loads nothing and runs nothing.")
-    return render_page(story.title[:120], _head(story), [*_list_sections(story)], foot)
+    return page.render_page(story.title[:120], _head(story), [*_list_sections(story)], foot)
 
 
 def _head(story: Story) -> Element:
     pill = E("span", story.state, class_="pill" if story.is_good else "pill bad") if story.state else None
-    place = show_path(story.place) if story.place else None
+    place = page.show_path(story.place) if story.place else None
     when = _say_span(story) if story.began else ""
     below = E("p", place, " \u00b7 " if place is not None and when else "", when, class_="place")
-    return make_head(f"review of a {story.what}", story.title, below, beside=pill)
+    return page.make_head(f"review of a {story.what}", story.title, below, beside=pill)
 
 
 def _say_span(story: Story) -> str:
@@ -93,13 +82,15 @@ def _list_sections(story: Story) -> Iterator[Section]:
         yield _entered(story)
     if story.commands:
         rows = (E("div", E("dt", what), E("dd", E("code", command))) for what, command in story.commands)
-        yield make_section("next", "What next", E("dl", rows, class_="commands"), remark="a click selects a command")
+        yield page.make_section(
+            "next", "What next", E("dl", rows, class_="commands"), remark="a click selects a command"
+        )
 
 
 def _summary(story: Story) -> Section:
     asked = [_say(text) for text in story.asked[:3]]
     if more := max(0, len(story.asked) - 3) + story.asked_cut:
-        asked.append(E("p", f"and {say_some(more, 'more prompt')}", class_="note"))
+        asked.append(E("p", f"and {page.say_some(more, 'more prompt')}", class_="note"))
     outcome = [E("li", text) for text in story.outcome[:_OUTCOMES]]
     if len(story.outcome) > _OUTCOMES:
         outcome.append(E("li", f"and {len(story.outcome) - _OUTCOMES:,} more"))
@@ -114,9 +105,10 @@ def _summary(story: Story) -> Section:
                ". Find the source and rotate it.", class_="cut bad") for text in story.found)  # fmt: skip
     doubts = (E("p", text, class_="cut") for text in story.missing)
     facts = E("dl", ((E("dt", name), E("dd", text)) for name, text in story.facts), class_="facts")
-    figures = [*_figures(story)]
-    return make_section("came", "Summary", found, E("div", brief, class_="brief"),
-                        list_figures(figures) if figures else None, doubts, facts if story.facts else None)  # fmt: skip
+    figures = [*_list_figures(story)]
+    return page.make_section("came", "Summary", found, E("div", brief, class_="brief"),
+                             page.list_figures(figures) if figures else None, doubts,
+                             facts if story.facts else None)  # fmt: skip
 
 
 def _say(text: str, class_: str = "said") -> Element:
@@ -124,7 +116,7 @@ def _say(text: str, class_: str = "said") -> Element:
     return show_lines(text, class_=class_, tabindex=0 if len(text) > _LONG or text.count("\n") > _LONG / 50 else None)
 
 
-def _figures(story: Story) -> Iterator[tuple[str, str, bool]]:
+def _list_figures(story: Story) -> Iterator[tuple[str, str, bool]]:
     if story.ended - story.began >= 1 and story.began:
         yield "duration", say_duration(story.ended - story.began), False
     if story.spending:
@@ -132,10 +124,9 @@ def _figures(story: Story) -> Iterator[tuple[str, str, bool]]:
         yield ("cost", f"${as_dollars(price)}", False) if price else ("tokens", f"{_tokens(story):,}", False)
     if commits := len(story.commits) + story.commits_cut:
         yield "commits" if commits > 1 else "commit", f"{commits:,}", False
-    files = [*story.files, *(row for commit in story.commits for row in commit.files)]
-    if added := sum(row.added for row in files):
+    if added := sum(change.added for change in story.changes):
         yield "lines added", f"+{added:,}", False
-    if removed := sum(row.removed for row in files):
+    if removed := sum(change.removed for change in story.changes):
         yield "lines removed", f"\u2212{removed:,}", False
     if story.look:
         yield "to look at", f"{len(story.look):,}", True
@@ -148,25 +139,24 @@ def _tokens(story: Story) -> int:
 
 
 def _look(story: Story) -> Section:
-    changes = [change for commit in story.commits for change in commit.files] + story.files
-    latest = {fit(change.path): change for change in changes}
+    latest = {fit(change.path): change for change in story.changes}
     rows = []
     for number, (path, how, why) in enumerate(story.look):
-        shown = show_path(path)
+        shown = page.show_path(path)
         if path in latest:
             latest[path].place = f"look-{number}"  # for the sections below
             shown = link_within(latest[path].place, shown)
         rows.append((shown, how, why))
-    return make_section(
-        "look", "Look at these before you work here", make_table(("Path", "What happened", "Who runs it"), rows),
+    return page.make_section(
+        "look", "Look at these before you work here", page.make_table(("Path", "What happened", "Who runs it"), rows),
         name="Look at these", count=len(rows), class_="look", remark="tools run or obey these without asking",
     )  # fmt: skip
 
 
 def _commits(story: Story) -> Section:
     branches = {commit.branch: None for commit in story.commits if commit.branch}
-    more = E("p", f"and {say_some(story.commits_cut, 'older commit')}: git log shows them", class_="cut")
-    return make_section("commits", "Commits", map(_commit, story.commits), more if story.commits_cut else None,
+    more = E("p", f"and {page.say_some(story.commits_cut, 'older commit')}: git log shows them", class_="cut")
+    return page.make_section("commits", "Commits", map(_commit, story.commits), more if story.commits_cut else None,
                         count=len(story.commits) + story.commits_cut, remark=", ".join(branches)[:120])  # fmt: skip
 
 
@@ -181,19 +171,21 @@ def _commit(commit: Commit) -> Element:
         _say(rest.strip(), "more") if rest.strip() else None,
         E("p", commit.author[:250], when, class_="by"),
         E("p", commit.note, class_="note") if commit.note else None,
-        E("div", show_files(commit.files), say_cut(commit.cut, "files"), class_="files"),
+        E("div", show_files(commit.files), page.say_cut(commit.cut, "files"), class_="files"),
         class_="commit",
     )
 
 
 def _files(story: Story) -> Section:
-    rows = (E("li", show_path(top), f" \u00b7 {say_some(count, 'file')}") for top, count in story.output[:_LISTED])
-    output = E("ul", rows, class_="list"), say_cut(len(story.output) - _LISTED)
+    rows = (
+        E("li", page.show_path(top), f" \u00b7 {page.say_some(count, 'file')}") for top, count in story.output[:_LISTED]
+    )
+    output = E("ul", rows, class_="list"), page.say_cut(len(story.output) - _LISTED)
     count = sum(count for _, count in story.output)
-    return make_section(
+    return page.make_section(
         "files", story.files_title, E("div", show_files(story.files), class_="files"),
-        say_cut(story.files_cut, "files: claudebox changes names them"),
-        make_fold("Build output", say_some(count, "file"), output) if count else None,
+        page.say_cut(story.files_cut, "files: claudebox changes names them"),
+        page.make_fold("Build output", page.say_some(count, "file"), output) if count else None,
         count=len(story.files) + story.files_cut,
     )  # fmt: skip
 
@@ -209,7 +201,9 @@ def show_files(files: Sequence[FileChange]) -> Iterator[Element]:
         left, count = (left - change.shown, count - 1) if fits else (left, count)
         yield _file(change, is_open=fits or (bool(change.place) and change.shown <= _OPEN_LINES))
     if rest:
-        yield make_fold(say_some(len(rest), "more file"), "", (_file(change, is_open=False) for change in rest))
+        yield page.make_fold(
+            page.say_some(len(rest), "more file"), "", (_file(change, is_open=False) for change in rest)
+        )
 
 
 def _file(change: FileChange, *, is_open: bool) -> Element:
@@ -217,7 +211,7 @@ def _file(change: FileChange, *, is_open: bool) -> Element:
     note = change.note if change.sizes is None else _say_sizes(change)
     is_bare = not (change.hunks or change.before or change.after or change.cut)
     head = (
-        E("span", (show_path(change.origin), " \u2192 ") if change.origin else None, show_path(change.path),
+        E("span", (page.show_path(change.origin), " \u2192 ") if change.origin else None, page.show_path(change.path),
           class_="names"), " ",
         E("span",
           E("span", change.how, class_=f"how {change.how}" if change.how in ("new", "deleted") else "how"),
@@ -237,7 +231,7 @@ def _file(change: FileChange, *, is_open: bool) -> Element:
         "details", E("summary", head), E("p", note, class_="note") if note else None,
         E("div", pictures, class_="pictures") if pictures else None,
         E("pre", map(_hunk, change.hunks), class_="diff") if change.hunks else None,
-        say_cut(change.cut, "changed lines"), class_="file", open=is_open, id=place,
+        page.say_cut(change.cut, "changed lines"), class_="file", open=is_open, id=place,
     )  # fmt: skip
 
 
@@ -306,15 +300,15 @@ def _timeline(story: Story) -> Section:
                      charts.draw_lane(found, lane, f"{len(found)} {what}", began, ended)]  # fmt: skip
     table = E(
         "div",
-        make_table(("Time", "What", "Details"), ((charts.say_time(event.time), names[event.lane],
+        page.make_table(("Time", "What", "Details"), ((charts.say_time(event.time), names[event.lane],
                                                   E("code", event.text[:400])) for event in events[:_EVENTS]),
                    class_="rows"),
-        say_cut(story.events_cut + max(0, len(events) - _EVENTS)),
+        page.say_cut(story.events_cut + max(0, len(events) - _EVENTS)),
         class_="events", tabindex="0", role="region", aria_label="All events",
     )  # fmt: skip
-    return make_section(
+    return page.make_section(
         "time", "Timeline", E("div", rows, charts.draw_axis(began, ended), class_="lanes"),
-        make_fold("All events", f"{len(events):,}", table),
+        page.make_fold("All events", f"{len(events):,}", table),
     )  # fmt: skip
 
 
@@ -333,33 +327,36 @@ def _cost(story: Story) -> Section:
         sums = models.setdefault(row.model or "?", [0] * len(_SUMS))
         for at, amount in enumerate((1, row.given, row.cached, row.said, row.price)):
             sums[at] += amount
-    table = make_table(("Model", *_SUMS), (
+    table = page.make_table(("Model", *_SUMS), (
         (model, *(f"{amount:,}" for amount in sums[:-1]), f"${as_dollars(sums[-1])}" if sums[-1] else "?")
         for model, sums in models.items()))  # fmt: skip
-    return make_section("cost", "Cost", E("div", figures, class_="columns"), table)
+    return page.make_section("cost", "Cost", E("div", figures, class_="columns"), table)
 
 
 def _network(story: Story) -> Section:
     denied = [host for host in story.hosts if host.verdict == "denied"]
     reached = [host for host in story.hosts if host.verdict != "denied"]
     most = max((host.up + host.down for host in reached), default=0)
-    refused = ((show_path(host.place), f"{host.count:,}", explain(host.rule)) for host in denied[:_LISTED])
+    refused = ((page.show_path(host.place), f"{host.count:,}", explain(host.rule)) for host in denied[:_LISTED])
     passed = ((_host(host), f"{host.count:,}", human(host.up), human(host.down),
                charts.draw_bar(host.up + host.down, most)) for host in reached[:_LISTED])  # fmt: skip
     content = (
-        make_table(("Host", "Times", "Why"), refused, caption="Denied", class_="rows hosts stack") if denied else None,
-        say_cut(len(denied) - _LISTED),
-        make_table(("Host", "Times", "Sent", "Received", ""), passed, caption="Reached", class_="rows hosts stack")
-        if reached else None,
-        say_cut(len(reached) - _LISTED),
+        _list_hosts("Denied", ("Host", "Times", "Why"), [*refused], len(denied)),
+        _list_hosts("Reached", ("Host", "Times", "Sent", "Received", ""), [*passed], len(reached)),
         E("p", story.unrecorded, class_="note") if story.unrecorded else None,
-    )  # fmt: skip
-    return make_section("network", "Network", content, count=len(story.hosts))
+    )
+    return page.make_section("network", "Network", content, count=len(story.hosts))
+
+
+def _list_hosts(title: str, heads: Sequence[str], rows: Sequence[Sequence[Content]], count: int) -> Content:
+    if rows:
+        return page.make_table(heads, rows, caption=title, class_="rows hosts stack"), page.say_cut(count - len(rows))
+    return None
 
 
 def _host(host: HostTraffic) -> Content:
     secrets = E("span", " with ", ", ".join(host.secrets), class_="note") if host.secrets else None
-    return show_path(host.place), secrets
+    return page.show_path(host.place), secrets
 
 
 def _entered(story: Story) -> Section:
@@ -367,13 +364,13 @@ def _entered(story: Story) -> Section:
     made = len(story.entered) - len(asked)
     entered = [_variable(*row) for row in asked[:_LISTED]]
     if made:
-        entered.append(E("li", f"{say_some(made, 'variable')} made by claudebox", class_="note"))
+        entered.append(E("li", f"{page.say_some(made, 'variable')} made by claudebox", class_="note"))
     withheld = [_variable(name) for name in story.withheld[:_LISTED]]
     if (more := story.withheld_count - len(withheld)) > 0:
         withheld.append(E("li", f"and {more:,} more", class_="note"))
     outside = [_variable(name, f"only for {hosts}") for name, hosts in story.secrets[:_LISTED]]
     columns = (("Entered", entered), ("Withheld", withheld), ("Kept outside", outside))
-    return make_section("secrets", "Variables and secrets", E("div", (
+    return page.make_section("secrets", "Variables and secrets", E("div", (
         E("div", E("p", title, class_="label"), E("ul", rows, class_="list")) for title, rows in columns if rows
     ), class_="columns"), name="Variables", remark="names, never values")  # fmt: skip
 
