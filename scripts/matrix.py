@@ -40,7 +40,8 @@ GATE_PACKAGES = (
     "python3-venv", "strace", "tmux",
 )  # fmt: skip
 GATE_TESTS = (
-    "tests/plan", "--ignore=tests/plan/test_aarch64.py", "tests/base", *(f"tests/host/test_{name}.py" for name in ("hosts", "odd_hosts")),
+    "tests/plan", "--ignore=tests/plan/test_aarch64.py", "tests/base",
+    *(f"tests/host/test_{name}.py" for name in ("hosts", "odd_hosts")),
     "tests/commands/test_words.py",
     *(f"tests/git/test_formats.py::test_refs_in_tables_come_back{more}" for more in ("", "_from_a_linked_worktree")),
     "tests/git/test_agent_worktrees.py::test_other_formats_of_repositories",

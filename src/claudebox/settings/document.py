@@ -291,8 +291,10 @@ class _Check:
             self._wrong(line, self._describe_unknown(name))
         elif not self._is_permitted(row):
             self._wrong(line, self._describe_forbidden(row))
-        else:
+        elif _fits(row, value := _as_text(value) if row.shape == "text" else value):
             getattr(self, f"_take_{row.shape}")(row, value, line)
+        else:
+            self._mistyped(row, value, line)
 
     def _is_permitted(self, row: Setting) -> bool:
         if row.key == "profile" and self._role == "profile":
@@ -317,8 +319,8 @@ class _Check:
         return f"`{row.file_key}` cannot come from a project; set it in ~/.claudebox/config.toml"
 
     def _mistyped(self, row: Setting, value: Any, line: int, *, within: str = "") -> None:
-        shown = "" if within or row.shape in ("switch", "text", "list") else f": `{next(example(row))}`"
-        wanted = WANTED["text"] if within else WANTED[row.shape]
+        shown = "" if within or row.shape in ("switch", "choice", "text", "list") else f": `{next(example(row))}`"
+        wanted = list_words(row.choices) if row.choices else WANTED["text" if within else row.shape]
         found = f'`"{console.shorten(value, _SHOWN)}"`' if value and isinstance(value, str) else describe_kind(value)
         self._wrong(line, f"`{row.file_key}`{within} must be {wanted}{shown}, not {found}")
 
@@ -346,15 +348,10 @@ class _Check:
         return False
 
     def _take_switch(self, row: Setting, value: Any, line: int) -> None:
-        if isinstance(value, bool):
-            self._add(row, "yes" if value else "no", line)
-        else:
-            self._mistyped(row, value, line)
+        self._add(row, "yes" if value else "no", line)
 
     def _take_choice(self, row: Setting, value: Any, line: int) -> None:
-        if not isinstance(value, str):
-            self._wrong(line, f"`{row.file_key}` must be {list_words(row.choices)}, not {describe_kind(value)}")
-        elif value in row.choices:
+        if value in row.choices:
             self._add(row, value, line)
         else:
             near = difflib.get_close_matches(value, row.choices, 1)
@@ -363,14 +360,10 @@ class _Check:
             self._wrong(line, f"`{row.file_key}` must be {list_words(row.choices)}, not `{found}`{more}")
 
     def _take_text(self, row: Setting, value: Any, line: int) -> None:
-        value = _as_text(value)
         if self._is_text(row, value, line):
             self._add(row, value, line)
 
-    def _take_list(self, row: Setting, value: Any, line: int) -> None:
-        if isinstance(value, bool | dict):
-            self._mistyped(row, value, line)
-            return
+    def _take_list(self, row: Setting, value: Any, _line: int) -> None:
         for item in map(_as_text, value if isinstance(value, list) else [value]):
             where = self._lines.of(row.file_key, item=item)
             if not self._is_text(row, item, where, ": each element"):
@@ -382,15 +375,10 @@ class _Check:
                 self._add(row, item, where)
 
     def _take_words(self, row: Setting, value: Any, line: int) -> None:
-        if not isinstance(value, list) or not value:
-            self._mistyped(row, value, line)
-        elif all(self._is_text(row, item, line, ": each word") for item in value):
+        if all(self._is_text(row, item, line, ": each word") for item in value):
             self._add(row, value[0], line, {str(index): word for index, word in enumerate(value)})
 
     def _take_table(self, row: Setting, value: Any, line: int) -> None:
-        if not isinstance(value, dict):
-            self._mistyped(row, value, line)
-            return
         for name, item in value.items():
             where = self._lines.of(row.file_key, name) or line
             if not isinstance(item, str):
@@ -402,23 +390,14 @@ class _Check:
                 self._add(row, f"{name}={item}", where)
 
     def _take_record(self, row: Setting, value: Any, line: int) -> None:
-        if isinstance(value, dict):
-            self._take_fields(row, value, (row.file_key,), line)
-        else:
-            self._mistyped(row, value, line)
+        self._take_fields(row, value, (row.file_key,), line)
 
     def _take_rows(self, row: Setting, value: Any, line: int) -> None:
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            self._mistyped(row, value, line)
-            return
         for index, item in enumerate(value):
             place = (row.file_key, index)
             self._take_fields(row, item, place, self._lines.of(*place) or line)
 
     def _take_groups(self, row: Setting, value: Any, line: int) -> None:
-        if not isinstance(value, dict) or not all(isinstance(item, dict) for item in value.values()):
-            self._mistyped(row, value, line)
-            return
         (field,) = row.fields
         for group, item in value.items():
             where = self._lines.of(f"{row.file_key}.{group}") or self._lines.of(row.file_key, group) or line
@@ -452,6 +431,25 @@ class _Check:
         given = {name: "\n".join(item) if known[name].many else item for name, item in value.items()}
         fields = {field.name: given.get(field.name) or field.default or "" for field in row.fields}
         self._add(row, " ".join(filter(None, fields.values())), line, fields)
+
+
+def _fits(row: Setting, value: Any) -> bool:
+    """Return whether a value is of the kind that its row takes, whatever it says."""
+    match row.shape:
+        case "switch":
+            return isinstance(value, bool)
+        case "choice" | "text":
+            return isinstance(value, str)
+        case "list":
+            return not isinstance(value, bool | dict)
+        case "words":
+            return isinstance(value, list) and bool(value)
+        case "rows":
+            return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+        case "groups":
+            return isinstance(value, dict) and all(isinstance(item, dict) for item in value.values())
+        case _:
+            return isinstance(value, dict)
 
 
 def _describe_wrong_field(field: Field, item: Any) -> str:
