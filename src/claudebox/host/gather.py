@@ -25,10 +25,13 @@ from claudebox.host.records import (
     KnownPlaces,
     Mounted,
     Network,
+    PathFact,
     Project,
+    SecretFile,
     Secrets,
     SocketSearch,
-)  # fmt: skip
+    System,
+)
 from claudebox.tables.environment import AUTHORITIES, SAME_AUTHORITIES
 
 TYPE_CHECKING = False
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from claudebox.git.config import Row
     from claudebox.git.facts import Repository
     from claudebox.host.installations import Ground
-    from claudebox.host.records import PathFact, SecretFile, System
     from claudebox.network.facts import CompanyNetwork
     from claudebox.network.uplink import Candidate
     from claudebox.nix.records import Nix

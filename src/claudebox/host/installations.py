@@ -14,7 +14,7 @@ import stat
 from claudebox.base import syscalls
 from claudebox.base.files import OPEN_DIRECTORY, Closing, list_names, others_write, read_small, real_path
 from claudebox.base.records import Value
-from claudebox.host.records import KeptOut, PathFact, ancestors, covers
+from claudebox.host.records import KeptOut, KnownPlaces, PathFact, ancestors, covers
 from claudebox.tables import tools as tables_tools
 from claudebox.tables.secrets import file_looks_secret, text_holds_secret
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from claudebox.host.paths import Examiner
-    from claudebox.host.records import KnownPlaces
 
 
 _MOST_ENTRIES = 4096  # of a directory

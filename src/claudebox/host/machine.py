@@ -12,14 +12,13 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, mode_of, read_small, real_path
 from claudebox.base.records import Value
 from claudebox.host import programs
-from claudebox.host.records import Machine, Submount, System
+from claudebox.host.records import Machine, PathFact, Submount, System
 from claudebox.tables import paths as tables_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.host.control_groups import ControlGroup
     from claudebox.host.paths import Examiner
-    from claudebox.host.records import PathFact
     from claudebox.settings.records import Policy
 
 

@@ -12,6 +12,7 @@ from claudebox.host.records import (
     Barrier,
     Destination,
     Hidden,
+    Identity,
     KnownPlaces,
     PathFact,
     PinnedDirectory,
@@ -22,8 +23,6 @@ from claudebox.tables import paths as tables_paths
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from claudebox.host.records import Identity
 
 
 _MOVES = ("", ".", "..")  # names that lead elsewhere

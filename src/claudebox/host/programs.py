@@ -12,13 +12,11 @@ from claudebox import build_paths
 from claudebox.base import syscalls
 from claudebox.base.console import list_some
 from claudebox.base.files import PACKAGE, read_small, real_path
-from claudebox.host.records import Bubblewrap
+from claudebox.host.records import Bubblewrap, KeptOut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from claudebox.host.records import KeptOut
 
 
 USUAL = ("/usr/local/bin", "/usr/bin", "/bin")  # always on PATH inside

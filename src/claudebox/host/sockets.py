@@ -17,7 +17,7 @@ from claudebox.base import netlink, syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, mode_of, read_small
 from claudebox.base.records import Value
-from claudebox.host.machine import mount_of
+from claudebox.host.machine import MountRow, mount_of
 from claudebox.host.records import SocketSearch, ancestors
 
 TYPE_CHECKING = False
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.base.state import Instance
-    from claudebox.host.machine import MountRow
 
 
 REMEMBERED = "sockets-elsewhere"  # in the state of the project

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from claudebox.base.errors import ClaudeboxError
-from claudebox.host.records import ancestors, covers
+from claudebox.host.records import Destination, Host, PathFact, ancestors, covers
 from claudebox.plan import mount_checks
 from claudebox.plan.mount_checks import RESERVED, is_visible
 from claudebox.plan.records import Mount
@@ -12,7 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.host.records import Destination, Host, PathFact
     from claudebox.plan.records import Kind
     from claudebox.settings.records import MountRequest, Policy
 

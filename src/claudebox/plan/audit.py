@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from claudebox.base.console import clean, lay_out, list_some, paint, shorten, wrap
 from claudebox.base.records import Value
-from claudebox.host.records import covers
+from claudebox.host.records import KeptOut, covers
 from claudebox.network import plan as network_plan
-from claudebox.plan.records import GIT_TOKEN
+from claudebox.plan.records import GIT_TOKEN, Mount, Plan, Variable
 from claudebox.settings.records import Policy
 from claudebox.tables.secrets import name_looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from claudebox.host.records import KeptOut
-    from claudebox.plan.records import Mount, Plan, Variable
 
 
 _UNCHOSEN = (

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
-from claudebox.host.records import covers
-from claudebox.plan.records import Deferred, Mount
+from claudebox.host.records import Host, covers
+from claudebox.plan.records import Deferred, Mount, Plan
 from claudebox.tables.environment import GATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from claudebox.host.records import Host
-    from claudebox.plan.records import Plan
 
 
 MAX_WORDS = 9000  # bwrap counts no further

@@ -9,24 +9,21 @@ from claudebox.agent.facts import find_credential
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import plan as git_plan
 from claudebox.host import programs
-from claudebox.host.records import ancestors
+from claudebox.host.records import Host, ancestors
 from claudebox.network import plan as network_plan
-from claudebox.network.records import Link
+from claudebox.network.records import Broker, Link
 from claudebox.plan import bwrap, masking, mount_checks, sandbox_md, seccomp
 from claudebox.plan import environment as plan_environment
 from claudebox.plan import mounts as plan_mounts
 from claudebox.plan import protected as plan_protected
-from claudebox.plan.records import Additions, Mount, Plan, join_additions
-from claudebox.settings.records import named
+from claudebox.plan.records import Additions, GroupLimits, Mount, Plan, join_additions
+from claudebox.settings.records import Policy, SecretRequest, named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.host.records import Host
-    from claudebox.network.records import Broker
-    from claudebox.plan.records import GroupLimits, Kind
-    from claudebox.settings.records import Policy, SecretRequest
+    from claudebox.plan.records import Kind
 
 
 _FILES = frozenset(("file", "symlink", "copy", "mask", "socket", "late"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from claudebox import __version__
 from claudebox.base.errors import ClaudeboxError
 from claudebox.host import programs
-from claudebox.host.records import KeptOut
+from claudebox.host.records import Host, KeptOut
 from claudebox.network import plan as network_plan
 from claudebox.plan import mounts as plan_mounts
 from claudebox.plan.records import Deferred, Mount, Variable, placeholder_key
@@ -19,7 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.host.records import Host
     from claudebox.settings.records import Policy
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from claudebox.base.console import clean, paint, shorten
 from claudebox.network import plan as network_plan
 from claudebox.plan import audit, bwrap
-from claudebox.plan.records import Deferred, Mount
+from claudebox.plan.records import Deferred, Mount, NixAccess, Plan, Variable
 from claudebox.tables.environment import GATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.plan.records import NixAccess, Plan, Variable
     from claudebox.settings.layers import Settings
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from claudebox.base.console import list_some
-from claudebox.host.records import ancestors
+from claudebox.host.records import Host, SecretFile, ancestors
 from claudebox.plan.records import Mount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.host.records import Host, SecretFile
     from claudebox.settings.records import Policy
 
 

@@ -6,13 +6,8 @@ A path exposes a hidden place if it lies in it, is it, or lies above it.
 from __future__ import annotations
 
 from claudebox.base.errors import ClaudeboxError
-from claudebox.host.records import covers
+from claudebox.host.records import Hidden, Host, PathFact, covers
 from claudebox.tables.paths import COPIES, STATE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from claudebox.host.records import Hidden, Host, PathFact
-
 
 # Destinations that are claudebox's own: nothing may stand there, above or beneath (C27).
 RESERVED = ("/bin", "/dev", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc", "/run", "/sbin", "/sys", "/usr")

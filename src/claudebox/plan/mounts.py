@@ -9,7 +9,7 @@ import os
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import plan as git_plan
-from claudebox.host.records import ancestors, covers
+from claudebox.host.records import Host, PathFact, ancestors, covers
 from claudebox.network import plan as network_plan
 from claudebox.plan.records import Mount, Variable
 from claudebox.tables import environment as tables_environment
@@ -19,7 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.host.records import Host, PathFact
     from claudebox.plan.records import Role
     from claudebox.settings.records import Policy
 

@@ -9,7 +9,7 @@ in its place while a session runs, whether it would be a directory or a file.
 from __future__ import annotations
 
 from claudebox.agent import plan as agent_plan
-from claudebox.host.records import ancestors
+from claudebox.host.records import Host, ProtectedPath, ancestors
 from claudebox.plan.records import Mount, Stub
 from claudebox.tables import paths as tables_paths
 
@@ -17,7 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.host.records import Host, ProtectedPath
     from claudebox.settings.records import Policy
 
 

@@ -10,7 +10,7 @@ import os
 from claudebox.base.console import list_some
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import plan as git_plan
-from claudebox.host.records import covers
+from claudebox.host.records import Host, covers
 from claudebox.plan import environment as plan_environment
 from claudebox.plan import mount_checks
 from claudebox.plan.records import PACKAGES, Additions, Deferred, Mount, Variable, join_additions
@@ -22,7 +22,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.host.records import Host
     from claudebox.host.tools import Browsers, Devices, Node
     from claudebox.settings.records import Policy
 

@@ -11,7 +11,7 @@ from claudebox.base import state as base_state
 from claudebox.base.errors import FAILED
 from claudebox.git import state as git_state
 from claudebox.run import prepare, start
-from claudebox.run.sidecars import make_sidecars
+from claudebox.run.sidecars import Sidecar, make_sidecars
 from claudebox.run.storage import Storage
 from claudebox.run.stubs import SessionStubs
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from claudebox.many.detach import Notifier
     from claudebox.report.session import SessionReport
     from claudebox.run.mounts import HostGuard
-    from claudebox.run.sidecars import Sidecar
     from claudebox.run.terminal import Terminal
     from claudebox.session import FetchedValues, Planned
 

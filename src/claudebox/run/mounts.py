@@ -16,7 +16,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, open_beneath, read_small
 from claudebox.base.inotify import Watcher
 from claudebox.plan import bwrap
-from claudebox.plan.records import Stub
+from claudebox.plan.records import Plan, Stub
 from claudebox.run.prepare import move_up
 
 TYPE_CHECKING = False
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from claudebox.host.records import Identity
     from claudebox.plan.bwrap import Placed
-    from claudebox.plan.records import Plan
     from claudebox.run.stubs import SessionStubs
 
 

@@ -9,13 +9,12 @@ from claudebox.base import syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
 from claudebox.plan import bwrap
-from claudebox.plan.records import Deferred
+from claudebox.plan.records import Deferred, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from claudebox.plan.records import Plan
     from claudebox.run.sidecars import Sidecar
 
 

@@ -33,7 +33,7 @@ from claudebox.plan.bwrap import (
     place,
 )
 from claudebox.run import mounts
-from claudebox.run.prepare import move_up
+from claudebox.run.prepare import Prepared, move_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from claudebox.host.records import Identity
     from claudebox.plan.records import Mount, Plan
-    from claudebox.run.prepare import Prepared
     from claudebox.run.terminal import Terminal
     from claudebox.settings.records import LimitRequest
 

@@ -13,8 +13,8 @@ import time
 from claudebox.base import process, syscalls
 from claudebox.base.syscalls import signal
 from claudebox.plan.bwrap import FORWARDED_SIGNALS, IGNORED_SIGNALS
-from claudebox.run.start import JOB_CONTROL
-from claudebox.run.terminal import FOREVER
+from claudebox.run.start import JOB_CONTROL, Sandbox
+from claudebox.run.terminal import FOREVER, Terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from claudebox.run.sidecars import Sidecar
-    from claudebox.run.start import Sandbox
-    from claudebox.run.terminal import Carrier, Terminal
+    from claudebox.run.terminal import Carrier
 
     class Chore(Protocol):
         """Periodic work; if it has a `descriptor`, it also runs whenever that is readable."""

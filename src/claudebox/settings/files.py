@@ -18,7 +18,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import OPEN_DIRECTORY, PACKAGE, Closing, list_names, mode_of, others_write, real_path
 from claudebox.base.records import Value
 from claudebox.settings import layers as settings_layers
-from claudebox.settings.layers import Layer, SettingValue
+from claudebox.settings.layers import Layer, Settings, SettingValue
 from claudebox.settings.parsers import valid_name
 
 TYPE_CHECKING = False
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any, Literal
 
-    from claudebox.settings.layers import Settings
     from claudebox.settings.trust import TrustRequest
 
     Role = Literal["user", "profile", "project"]

@@ -9,10 +9,10 @@ from claudebox import build_paths
 from claudebox.agent import kinds
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.records import Value
-from claudebox.network.tiers import TIERS
+from claudebox.network.tiers import TIERS, Tier
 from claudebox.settings import parsers
 from claudebox.settings.parsers import AUTO, NONE
-from claudebox.settings.records import Constant, LimitRequest, NameRequest, Policy, UndoRequest
+from claudebox.settings.records import Constant, LimitRequest, NameRequest, Policy, Setting, UndoRequest
 from claudebox.settings.table import SETTINGS
 from claudebox.tables.environment import RESERVED_PORTS
 from claudebox.tables.paths import UNKEPT
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from claudebox.agent.record import AgentKind
-    from claudebox.network.tiers import Tier
     from claudebox.settings.files import SettingsReader
-    from claudebox.settings.records import Program, Setting
+    from claudebox.settings.records import Program
     from claudebox.settings.verbs import Verb
 
 

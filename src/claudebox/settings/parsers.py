@@ -6,7 +6,15 @@ import os
 
 from claudebox.agent import kinds
 from claudebox.base.errors import ClaudeboxError
-from claudebox.settings.records import Constant, GitCredential, MountRequest, NameRequest, Published
+from claudebox.settings.records import (
+    AddressRequest,
+    Constant,
+    GitCredential,
+    MountRequest,
+    NameRequest,
+    Published,
+    SecretRequest,
+)
 from claudebox.tables.environment import MADE
 
 TYPE_CHECKING = False
@@ -14,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from claudebox.settings.layers import SettingValue
-    from claudebox.settings.records import AddressRequest, SecretRequest
 
 
 _LONGEST_PATH = 4000  # bytes, of the kernel's 4096: bwrap puts something in front

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claudebox.agent import kinds
 from claudebox.base.records import Value
-from claudebox.network.tiers import TIERS
+from claudebox.network.tiers import TIERS, Tier
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from claudebox.agent.record import AgentKind
-    from claudebox.network.tiers import Tier
     from claudebox.settings.layers import SettingValue
 
     Program = Literal["client", "exec", "shell"]

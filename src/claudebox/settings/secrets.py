@@ -10,7 +10,7 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.network.tiers import TIERS
 from claudebox.settings.domains import canonical
 from claudebox.settings.parsers import refusal, valid_name, valid_source
-from claudebox.settings.records import SecretRequest
+from claudebox.settings.records import Constant, NameRequest, SecretRequest
 from claudebox.tables.environment import AUTHORITIES, MADE
 from claudebox.tables.secrets import PRESETS
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.settings.layers import Settings, SettingValue
-    from claudebox.settings.records import Constant, NameRequest
 
 
 HTTPS = 443

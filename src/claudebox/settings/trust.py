@@ -11,7 +11,7 @@ import os
 from claudebox.base import console, syscalls
 from claudebox.base.files import Closing, list_names, read_small, real_path
 from claudebox.base.records import Value
-from claudebox.settings.layers import Layer
+from claudebox.settings.layers import Layer, Settings, SettingValue
 from claudebox.settings.table import SETTINGS
 from claudebox.tables.paths import COPIES
 
@@ -19,7 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from claudebox.settings.layers import Settings, SettingValue
     from claudebox.settings.records import Setting
 
 
