@@ -51,7 +51,8 @@ def test_caches_are_shared_or_gone_where_the_user_says_so(user_box):
 
 @pytest.mark.parametrize("flags", [(), SHARED, ("--set", "caches=off")])
 def test_pnpm_has_its_store_where_the_host_has_its_own(user_box, flags):
-    # proves TOOL-04, TOOL-05: it refuses packages that it has linked from another path, inside and then outside
+    # proves TOOL-04, TOOL-05
+    # It refuses packages that it has linked from another path, inside and then outside.
     store = f"{user_box.home}/.local/share/pnpm/store"
     user_box.write(f"{store}/v10/files/x", "CANARY")
     user_box.write(f"{user_box.home}/tools/bin/pnpm", "#!/bin/sh\n", mode=0o755)
