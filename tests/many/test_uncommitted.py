@@ -38,6 +38,7 @@ def test_uncommitted_changes_come_along_and_are_not_on_the_branch_that_is_merged
     )
     assert said.startswith(f"{shown}x.z\n.env\na\n"), said
     assert "stays behind: x.z, .env.local" in said, said
+    assert "see: claudebox review one\n" in said, "`changes` and `undo` look at the directory that they are started in"
     assert "one: 2 commits" in said, said
     assert "with which it began, are not on the branch" in said, said
     assert checkout.sh("git status --porcelain; cat mine both new; git rev-parse HEAD") == before

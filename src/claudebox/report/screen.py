@@ -25,7 +25,7 @@ _INDENT = " " * len(_HEAD)
 _PLACES = 3  # lines of one kind
 _PATH = 60  # columns for a path
 _LEAST = 24  # the same on a narrow terminal
-_SEE = {True: "see: claudebox changes · undo · log", False: "see: claudebox log changes"}
+SEE, SEE_IN_LOG = "see: claudebox changes · undo · log", "see: claudebox log changes"
 
 
 class Ending(Value):
@@ -36,7 +36,7 @@ class Ending(Value):
     price: str = ""
     git: tuple[str, ...] = ()  # what became of branches
     resume: str = ""  # the command that continues the conversation
-    undo: bool = False  # it can be undone
+    see: str = SEE_IN_LOG  # what shows more
     disarmed: tuple[Done, ...] = ()  # repositories
     disarmed_more: int = 0  # further ones
 
@@ -46,7 +46,7 @@ def lines(ending: Ending) -> Iterator[str]:
     width = columns(WIDTH)
     texts, told = sum_up(ending, width)
     if ending.git or texts:
-        yield from _wrap([*_spent(ending), *ending.git, *texts, _SEE[ending.undo]], width)
+        yield from _wrap([*_spent(ending), *ending.git, *texts, ending.see], width)
     if ending.resume:
         yield f"{_INDENT if ending.git or texts else _HEAD}resume: {clean(ending.resume)}"
     yield from look_at(told, ending.disarmed, ending.disarmed_more)

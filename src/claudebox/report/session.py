@@ -196,20 +196,31 @@ class SessionReport:
         table = self._tabulate()
         more = done.more if done is not None else 0
         has_undo = self._plan.policy.undo is not None and snapshot.is_available()
-        ending = screen.Ending(report, seconds, price, moved, resume, has_undo, table, more)
+        see = screen.SEE if has_undo else screen.SEE_IN_LOG
+        if branch := self._find_branch():  # the others look at the directory that they are started in
+            see = f"see: claudebox review {branch}"
+        ending = screen.Ending(report, seconds, price, moved, resume, see, table, more)
         console.write(screen.lines(ending))
 
     def _find_resume(self) -> str:
         """Return the command that continues the conversation, in the agent's worktree if it has one."""
-        import shlex
-
         from claudebox.agent import report as agent_report
-        from claudebox.git.refs import HEADS
 
         words = agent_report.find_conversation(self._policy.agent, self._host.instance, self._started)
         named = (self._policy.agent.name,) if self._policy.agent_named else ()
-        branch = next((own.only.removeprefix(HEADS) for own in self._plan.git if own.only), "")
-        return shlex.join(("claudebox", *(("new", branch) if branch else ()), *named, *words)) if words else ""
+        branch = self._find_branch()
+        return " ".join(("claudebox", *(("new", branch) if branch else ()), *named, *words)) if words else ""
+
+    def _find_branch(self) -> str:
+        """Return the name of the agent whose worktree the session was in, as a shell takes it."""
+        branch = next((own.only for own in self._plan.git if own.only), "")
+        if not branch:
+            return ""
+        import shlex
+
+        from claudebox.git.refs import HEADS
+
+        return shlex.quote(branch.removeprefix(HEADS))
 
     def _warn_of_disarmed(self) -> None:
         from claudebox.git import disarmed
