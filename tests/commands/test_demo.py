@@ -108,7 +108,7 @@ def test_the_demonstration_says_so_where_a_secret_or_a_hook_is_let_in(user_box, 
     assert table["environments of other processes"] == "broken", result.stdout
     assert table[".git/hooks of the host"] == "broken", result.stdout
     assert table["~/.ssh/id_ed25519"] == "held"
-    assert "I can read a secret: `canary-env-" in result.stdout
+    assert "the agent could read canary-env-" in result.stdout
 
 
 @pytest.mark.slow

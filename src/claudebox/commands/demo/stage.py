@@ -154,7 +154,7 @@ def try_on_host(stage: Stage, acts: Sequence[Act]) -> None:
     bash = programs.find_tool("bash") or "/bin/bash"
     for act in acts:
         if act.kind == "secret":
-            output = _output(stage, [bash, "-c", act.tool["input"]["command"]])
+            output = _output(stage, [bash, "-c", act.command])
             stage.controls[act.key] = stage.canaries[act.key].encode() in output
 
 
