@@ -25,7 +25,7 @@ from claudebox.commands.demo.server import ScriptedModel  # noqa: E402
 CLAUDEBOX = ("/usr/bin/python3", "-IS", f"{TOP}/bin/claudebox", "-y", "--quiet")
 MORE, BESIDE = 0.5, 45  # seconds for a copy of 20,000 files; MiB beside each client
 KEY = "key-of-the-benchmark"
-SCRIPT = {"conversations": [{"prompt": "hello", "steps": [{"say": "Hello."}]}]}
+SCRIPT = [{"say": "Hello."}]
 PATIENCE = 120.0  # seconds for all agents to have answered
 
 

@@ -27,7 +27,7 @@ from claudebox.commands.demo.server import ScriptedModel  # noqa: E402
 LIMIT = 1.10  # of the bare client
 KEY = "key-of-the-benchmark"
 _NAME = ("-c", "user.name=Bench", "-c", "user.email=bench@example.com")
-SCRIPT = {"conversations": [{"prompt": "hello", "steps": [{"say": "Hello."}]}]}
+SCRIPT = [{"say": "Hello."}]
 
 
 def main() -> int:

@@ -48,7 +48,7 @@ class Span(NamedTuple):
 
 def main() -> int:
     """Run the commands and write the picture."""
-    with tempfile.TemporaryDirectory(prefix="still-") as base, ScriptedModel(script()) as model:
+    with tempfile.TemporaryDirectory(prefix="still-") as base, ScriptedModel(list_steps()) as model:
         environ = furnish(Path(base), model.url)
         rows: list[list[Span]] = []
         for command in COMMANDS:
@@ -62,17 +62,17 @@ def main() -> int:
     return 0
 
 
-def script() -> dict[str, object]:
+def list_steps() -> list[dict[str, object]]:
     """Return what the model says: it runs the test, repairs the code, and commits."""
     test = "python3 -m unittest 2>&1"
     repair = f"sed -i 's/{re.escape(scenario.WRONG)}/{scenario.RIGHT}/' {scenario.EDITED}"
     commit = "git commit -qam 'Count every value'"
     words = "`total` left out the first value. It is fixed, the test passes, and the change is committed."
     commands = (test, f"{repair} && {test} && {commit}")
-    steps = [
+    steps: list[dict[str, object]] = [
         {"tools": [{"name": "Bash", "input": {"command": command, "description": "Work"}}]} for command in commands
     ]
-    return {"conversations": [{"prompt": PROMPT, "steps": [*steps, {"say": words}]}]}
+    return [*steps, {"say": words}]
 
 
 def furnish(home: Path, url: str) -> dict[str, str]:

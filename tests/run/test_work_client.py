@@ -7,9 +7,8 @@ import shutil
 
 from tests.conftest import need
 from tests.support.client import equip, flags, real_client, unsandboxed, variables  # noqa: F401 - a fixture
+from tests.support.scripted import Scripted
 from tests.support.tui import Tui
-
-from claudebox.commands.demo.server import ScriptedModel
 
 # Rows of /status that are another's in a sandbox: numbers of the session, claudebox's settings.
 OF_SANDBOX = {"Session ID", "Peer address", "Setting sources"}
@@ -51,7 +50,7 @@ def test_the_status_that_the_client_shows_is_the_same_inside(user_box, real_clie
     need(shutil.which("tmux"), "tmux")
     equip(user_box, real_client)
     user_box.write(f"{user_box.home}/.gitconfig", "[http]\n\tsslCAInfo = /etc/ssl/certs/ca-certificates.crt\n")
-    with ScriptedModel() as model:
+    with Scripted() as model:
         env = variables(model)
         with Tui(user_box, {**env, **unsandboxed(user_box)}) as screen:
             outside = ask_status(screen, real_client, "--dangerously-skip-permissions")

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import REPOSITORY, Account, Box, need
+from tests.support.scripted import Scripted
 from tests.support.tui import Tui
-
-from claudebox.commands.demo.server import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,10 +56,10 @@ def installed(name: str) -> Path:
 
 
 @pytest.fixture
-def model() -> Iterator[Callable[..., ScriptedModel]]:
+def model() -> Iterator[Callable[..., Scripted]]:
     """Return a function that starts a scripted model: `model(script, key=, socket=, canaries=)`."""
     with contextlib.ExitStack() as stack:
-        yield lambda script=None, **options: stack.enter_context(ScriptedModel(script, **options))
+        yield lambda script=None, **options: stack.enter_context(Scripted(script, **options))
 
 
 def conversation(prompt: str, *steps: object) -> dict[str, object]:
@@ -73,7 +72,7 @@ def bash(command: str) -> dict[str, object]:
     return {"name": "Bash", "input": {"command": command, "description": "Try something"}}
 
 
-def variables(model: ScriptedModel, **extra: str) -> dict[str, str]:
+def variables(model: Scripted, **extra: str) -> dict[str, str]:
     """Return what the client must know to speak to a model."""
     return {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_AUTH_TOKEN": _TOKEN, "CLAUDE_CODE_MAX_RETRIES": "0", **extra}
 
@@ -87,7 +86,7 @@ def flags(names: object) -> list[str]:
 def claude(real_client: str):
     """Return a function that runs claudebox with the client: `claude(box, model, "-p", "hello")`."""
 
-    def run(box: Box, model: ScriptedModel, *words: str, pass_fds: tuple[int, ...] = (), **extra: str):
+    def run(box: Box, model: Scripted, *words: str, pass_fds: tuple[int, ...] = (), **extra: str):
         env = variables(model, **extra)
         equip(box, real_client)
         return box.claudebox("-y", *flags(env), *words, env=env, timeout=_LONG, pass_fds=pass_fds)
@@ -99,7 +98,7 @@ def claude(real_client: str):
 def bare(real_client: str):
     """Return a function that runs the client without a sandbox, with the same permissions: the positive control."""
 
-    def run(box: Box, model: ScriptedModel, *words: str, pass_fds: tuple[int, ...] = (), **extra: str):
+    def run(box: Box, model: Scripted, *words: str, pass_fds: tuple[int, ...] = (), **extra: str):
         env = {**variables(model), **unsandboxed(box), **extra}
         argv = (real_client, "--dangerously-skip-permissions", *words)
         return box.host(*argv, env=env, timeout=_LONG, pass_fds=pass_fds)

@@ -19,9 +19,9 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "src")]
 from tests.support.certificates import TestAuthority  # noqa: E402 - found by the line above
+from tests.support.scripted import Scripted  # noqa: E402
 
 from claudebox.agent.claude import UPSTREAM  # noqa: E402
-from claudebox.commands.demo.server import ScriptedModel  # noqa: E402
 
 PORT, NAMES = 9999, 9953
 RULES = """
@@ -109,7 +109,7 @@ def main() -> None:
             file.write(content)
         run("mount", "--bind", f"/mnt/{name}", os.path.realpath(f"/etc/{name}"))
     script = {"conversations": [{"prompt": "CANARY-OF", "steps": [{"say": "an answer of the model"}]}]}
-    with ScriptedModel(script, key=given["key"]) as model:
+    with Scripted(script, key=given["key"]) as model:
         run("nft", "-f", "-", text=RULES.format(model=model.port, port=PORT, names=NAMES))
         names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         names.bind(("0.0.0.0", NAMES))

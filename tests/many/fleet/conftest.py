@@ -12,8 +12,7 @@ from tests.conftest import need
 from tests.many.fleet.hosts import KEY, LAYER, Fleet, furnish
 from tests.support import client as clients
 from tests.support.client import bash
-
-from claudebox.commands.demo.server import ScriptedModel
+from tests.support.scripted import Scripted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +66,7 @@ def cluster(real_client: str) -> Iterator[Fleet]:
     try:
         furnish(fleet, real_client)
         fleet.connect("gateway", *NODES)
-        with ScriptedModel({"conversations": conversations}, key=KEY, socket=f"{fleet.shared}/model.sock") as model:
+        with Scripted({"conversations": conversations}, key=KEY, socket=f"{fleet.shared}/model.sock") as model:
             os.chmod(f"{fleet.shared}/model.sock", 0o777)  # the gateway's workers have an account of their own
             fleet.model = model
             fleet.start("gateway", f"{_GATEWAY} {_SSHD}")

@@ -15,7 +15,7 @@ from tests.conftest import REPOSITORY, install_libraries
 from tests.support.certificates import TestAuthority
 
 if TYPE_CHECKING:
-    from claudebox.commands.demo.server import ScriptedModel
+    from tests.support.scripted import Scripted
 
 LAYER = "/var/cache/claudebox-tests/fleet"  # scripts/setup unpacks sshd, rsync, nginx, Slurm, HTCondor and podman there
 IMAGE = "/var/cache/claudebox-tests/image.tar"  # and makes this, of what the Containerfile begins with
@@ -135,7 +135,7 @@ class Node:
 class Fleet:
     """Hosts on one switch, and a directory that they share."""
 
-    model: ScriptedModel  # behind the gateway
+    model: Scripted  # behind the gateway
 
     def __init__(self, base: str, layer: str) -> None:
         self.base, self.layer = base, layer

@@ -52,8 +52,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         acts = scenario.list_acts(stage.project, stage.port, demo_stage.find_python())
         demo_stage.try_on_host(stage, acts)
         console.write(_INTRODUCTION, descriptor=1)
-        key = stage.canaries["key"]
-        with ScriptedModel(scenario.script(acts), key=key, canaries=stage.canaries, listener=_show) as model:
+        with ScriptedModel(scenario.list_steps(acts), key=stage.canaries["key"], listener=_show) as model:
             status, output = _play(stage, model.url, "--network", tier, *flags.words)
         if status in _OWN_FAILURES:
             return status

@@ -86,7 +86,6 @@ def _bash(command: str) -> dict[str, Any]:
     return {"name": "Bash", "input": {"command": command, "description": "Look around"}}
 
 
-def script(acts: tuple[Act, ...]) -> dict[str, Any]:
+def list_steps(acts: tuple[Act, ...]) -> list[dict[str, Any]]:
     """Return the script for the model: an action in each step."""
-    steps = [*({"say": act.words, "tools": [act.tool]} for act in acts), {"say": "That was all that I had in mind."}]
-    return {"conversations": [{"prompt": PROMPT.split(".", maxsplit=1)[0], "steps": steps}]}
+    return [*({"say": act.words, "tools": [act.tool]} for act in acts), {"say": "That was all that I had in mind."}]

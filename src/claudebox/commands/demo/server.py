@@ -1,15 +1,8 @@
-"""The scripted model: a Messages API on loopback or a unix socket, which answers from a script.
+"""The scripted model: a Messages API on loopback, which answers step by step.
 
-The client sends the whole conversation each time, so nothing is remembered between requests: the last prompt of the
-user selects a conversation, the number of answers since then selects a step, and what the tools returned selects one
-of the answers of that step. Of a request only the names of its headers are kept, never their values.
-
-    {"conversations": [{"prompt": REGEX, "steps": [[ANSWER, ...], ...]}], "otherwise": ANSWER}
-
-An ANSWER has any of: `if_result` (a regular expression searched in what the tools returned), `say`, `tools` (each
-`name` and `input`), `error` (`status`, `message`, `times`), `pause` (seconds between pieces of a stream), `note` (for
-the listener). In `say`, `{prompt}`, `{result}`, `{first}` (its first line), `{lines}` (their number) and `{match}`
-(what `if_result` found) are replaced.
+The client sends the whole conversation each time, so nothing is remembered between requests: the number of answers
+since the last prompt of the user selects the step, which has what to `say`, and `tools` to call (each `name` and
+`input`). Of a request only the names of its headers are kept, never their values.
 """
 
 from __future__ import annotations
@@ -22,7 +15,6 @@ import secrets
 import socketserver
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
@@ -31,10 +23,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    Answer = dict[str, Any]
+
 
 # What the client adds to the prompt of the user.
 _ADDED = re.compile(r"<system-reminder>.*?</system-reminder>|\[Request interrupted by user[^]]*\]", re.DOTALL)
-_RESULT_LIMIT = 20_000  # characters of `{result}`
 
 
 @dataclass(frozen=True)
@@ -44,38 +37,6 @@ class Seen:
     prompt: str = ""
     step: int = 0
     results: tuple[str, ...] = ()
-
-    @property
-    def result(self) -> str:
-        return "\n".join(self.results)
-
-    def fill(self, text: str, pattern: str = "") -> str:
-        found = re.search(pattern, self.result)
-        lines = [line for line in self.result.splitlines() if line.strip()]
-        values = {
-            "prompt": self.prompt,
-            "result": self.result[:_RESULT_LIMIT],
-            "first": lines[0].strip() if lines else "nothing",
-            "lines": str(len(lines)),
-            "match": found[0] if found else "",
-        }
-        return re.sub(r"\{(prompt|result|first|lines|match)\}", lambda match: values[match[1]], text)
-
-
-def choose(script: Mapping[str, Any], seen: Seen) -> dict[str, Any]:
-    """Return the answer of the script; an empty script repeats the prompt."""
-    for conversation in script.get("conversations", ()):
-        if not re.search(conversation["prompt"], seen.prompt):
-            continue
-        if seen.step >= len(conversation["steps"]):
-            return {"say": "The script has nothing more to say."}
-        step = conversation["steps"][seen.step]
-        for answer in step if isinstance(step, list) else [step]:
-            if re.search(answer.get("if_result", ""), seen.result):
-                return dict(answer)
-        return {"say": "No answer of the script fits what the tool returned: {first}"}
-    unknown = "The script has no answer to: {prompt}" if script.get("conversations") else "You said: {prompt}"
-    return dict(script.get("otherwise", {"say": unknown}))
 
 
 def look(messages: Sequence[Mapping[str, Any]]) -> Seen:
@@ -116,10 +77,9 @@ def _text(content: object) -> str:
 _PIECE = 24  # characters in one event
 
 
-def compose(answer: dict[str, Any], seen: Seen, model: str, *, size: int, stop: str = "") -> dict[str, Any]:
+def compose(answer: Answer, model: str, *, size: int, stop: str = "") -> dict[str, Any]:
     """Return the message; `size` is the size of the request in bytes."""
-    tools = answer.get("tools", ())
-    text = seen.fill(answer.get("say", ""), answer.get("if_result", ""))
+    tools, text = answer.get("tools", ()), answer.get("say", "")
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text or not tools else []
     content += [{"type": "tool_use", "id": f"toolu_{secrets.token_hex(12)}", **tool} for tool in tools]
     return {
@@ -201,53 +161,37 @@ class ScriptedModel:
     """A running model; use it with `with`."""
 
     def __init__(
-        self,
-        script: Mapping[str, Any] | None = None,
-        *,
-        key: str = "",
-        socket: str = "",
-        canaries: Mapping[str, str] | None = None,
-        listener: Callable[[dict[str, Any]], None] | None = None,
+        self, steps: Sequence[Answer] = (), *, key: str = "", listener: Callable[[dict[str, Any]], None] | None = None
     ) -> None:
-        self.script, self.key = script or {}, key
-        self.canaries = {name: value.encode() for name, value in (canaries or {}).items()}
+        self.steps, self.key = steps, key
         self.events: list[dict[str, Any]] = []
         self.port = 0
-        self._socket, self._listener = socket, listener
+        self._listener = listener
         self._lock = threading.Lock()
-        self._failures: Counter[tuple[str, int]] = Counter()
         self._server: socketserver.BaseServer | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}" if self.port else "http://localhost"
-
-    @property
-    def requests(self) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["event"] == "request"]
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def answers(self) -> list[dict[str, Any]]:
         """Return the answers of the script so far, with the tool results before each."""
         return [event for event in self.events if event["event"] == "answer" and event["kind"] == "script"]
 
-    @property
-    def results(self) -> str:
-        return "\n".join(result for answer in self.answers for result in answer["results"])
-
-    @property
-    def leaks(self) -> list[str]:
-        """Return the names of canaries found in requests."""
-        return sorted({event["name"] for event in self.events if event["event"] == "leak"})
+    def choose(self, seen: Seen) -> Answer:
+        """Return the answer to a conversation that has come so far."""
+        return self.steps[seen.step] if seen.step < len(self.steps) else {"say": "There is nothing more to say."}
 
     def __enter__(self) -> Self:
-        if self._socket:
-            self._server = _SocketServer(self._socket, type("Bound", (Handler,), {"model": self}))
-        else:
-            self._server = _LoopbackServer(("127.0.0.1", 0), type("Bound", (_LoopbackHandler,), {"model": self}))
-            self.port = self._server.server_address[1]
+        self._server = self.bind(type("Bound", (Handler,), {"model": self}))
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         return self
+
+    def bind(self, handler: type[Handler]) -> socketserver.BaseServer:
+        server = _Server(("127.0.0.1", 0), handler)
+        self.port = server.server_address[1]
+        return server
 
     def __exit__(self, *_exception: object) -> None:
         if self._server is not None:
@@ -261,12 +205,6 @@ class ScriptedModel:
             if self._listener is not None:
                 self._listener(self.events[-1])
 
-    def fails(self, error: dict[str, Any], place: tuple[str, int]) -> bool:
-        """Return whether to fail again at this step."""
-        with self._lock:
-            self._failures[place] += 1
-            return not error.get("times") or self._failures[place] <= error["times"]
-
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """One connection of the client."""
@@ -274,6 +212,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "claudebox-demo"
     sys_version = ""
+    disable_nagle_algorithm = True
     model: ClassVar[ScriptedModel]
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that the base class has
@@ -294,9 +233,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._fail(413 if length.isdigit() else 400, "a request needs a content-length that is not too large")
             return
         body = self.rfile.read(int(length))
-        for name, canary in self.model.canaries.items():
-            if canary in body:
-                self.model.tell("leak", name=name)
+        self.look(body)
         path = urlsplit(self.path).path
         if path not in ("/v1/messages", "/v1/messages/count_tokens"):
             self._fail(404, "there is nothing here")
@@ -304,6 +241,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._fail(401, "invalid x-api-key")
         else:
             self._messages(path, body)
+
+    def look(self, _body: bytes) -> None:
+        """Look into a request; for tests."""
 
     def _authorised(self) -> bool:
         bearer = self.headers.get("authorization", "").removeprefix("Bearer ")
@@ -323,29 +263,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._reply(200, {"input_tokens": len(body) // 4}, kind="count")
             return
         kind, answer = self._choose(request, seen)
-        error = answer.get("error")
-        if error and self.model.fails(error, (seen.prompt, seen.step)):
+        if error := answer.get("error"):
             self._fail(error["status"], error.get("message", "scripted failure"), kind=kind)
             return
-        message = compose(answer, seen, model, size=len(body), stop="max_tokens" if kind == "probe" else "")
+        message = compose(answer, model, size=len(body), stop="max_tokens" if kind == "probe" else "")
         said = "".join(block["text"] for block in message["content"] if block["type"] == "text")
         self.model.tell(
             "answer", kind=kind, prompt=seen.prompt, step=seen.step, results=seen.results, say=said,
-            tools=answer.get("tools", ()), note=answer.get("note"), usage=message["usage"],
+            tools=answer.get("tools", ()), usage=message["usage"],
         )  # fmt: skip
         if request.get("stream"):
             self._stream(message, kind, answer.get("pause", 0.0))
         else:
             self._reply(200, message, kind=kind)
 
-    def _choose(self, request: dict[str, Any], seen: Seen) -> tuple[str, dict[str, Any]]:
+    def _choose(self, request: dict[str, Any], seen: Seen) -> tuple[str, Answer]:
         """Distinguish the user's conversation from the client's own requests, which get sensible answers."""
         wanted = (request.get("output_config") or {}).get("format") or request.get("output_format") or {}
         if isinstance(wanted, dict) and wanted.get("type") == "json_schema":
             return "structured", {"say": json.dumps(sample(wanted.get("schema") or {}))}
         if request.get("max_tokens") == 1:
             return "probe", {"say": "#"}
-        answer = choose(self.model.script, seen)
+        answer = self.model.choose(seen)
         if answer.get("tools") and not request.get("tools"):
             return "aside", {"say": "A scripted session."}
         return "script", answer
@@ -384,15 +323,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True  # the client disconnected
 
 
-class _LoopbackHandler(Handler):
-    disable_nagle_algorithm = True
-
-
-class _LoopbackServer(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    request_queue_size = 64
-
-
-class _SocketServer(socketserver.ThreadingUnixStreamServer):
+class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 64
