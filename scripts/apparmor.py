@@ -60,8 +60,8 @@ def main() -> int:
             return 0
         return run(commands, "", "") if confirmed("Remove it?", yes=given.yes) else 130
     bwrap = find_bwrap(tuple(ADMIN.split(":")))
-    if bwrap.problem:
-        print(f"apparmor: error: {bwrap.problem}; {bwrap.remedy}", file=sys.stderr)
+    if bwrap.problem is not None:
+        print(f"apparmor: error: {bwrap.problem.message}; {bwrap.problem.hint}", file=sys.stderr)
         return 1
     if not remedies.is_restricted():
         print("this machine does not restrict user namespaces with AppArmor: nothing to do")

@@ -3,13 +3,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.support import hosts
 
-from claudebox.base.errors import ClaudeboxError
-from claudebox.host import programs, remedies
-from claudebox.host.records import Bubblewrap
-from claudebox.plan import compose
-from claudebox.settings.records import Policy
+from claudebox.host import remedies
 
 
 @pytest.mark.parametrize(
@@ -97,12 +92,3 @@ def test_every_symptom_of_ubuntus_restriction_has_its_remedy(monkeypatch, said, 
 def test_settings_of_the_kernel_are_read():
     assert remedies._read_sysctl("kernel/ostype") == b"Linux"
     assert remedies._read_sysctl("kernel/no_such_setting") == b""
-
-
-def test_the_least_version_of_bwrap_is_one_number():
-    # proves HOUSE-04
-    with pytest.raises(ClaudeboxError) as raised:
-        compose.make_plan(Policy("exec", ("true",)), hosts.debian(bwrap=Bubblewrap("/usr/bin/bwrap")))
-
-    assert raised.value.hint == remedies.explain("bwrap: Unknown option --perms").hint
-    assert programs.BWRAP_LEAST in raised.value.hint

@@ -102,10 +102,10 @@ def test_a_destination_behind_a_link_is_noticed(tmp_path, monkeypatch):
     assert found.mounted.destinations[dest] == host_records.Destination(through_link=True)
 
 
-def test_bwrap_is_asked_what_it_can_do(here):
+def test_the_bwrap_of_this_machine_can_be_used(here):
     # proves UX-05, E09
     assert os.path.isabs(here.bwrap.path)
-    assert {"--args", "--seccomp", "--perms", "--die-with-parent"} <= here.bwrap.options <= hosts.BWRAP_OPTIONS
+    assert here.bwrap.problem is None
 
 
 @pytest.fixture
@@ -113,35 +113,38 @@ def fake_bwrap(tmp_path, monkeypatch):
     """Return what puts a bwrap of this test in place of the system's."""
     monkeypatch.setattr(programs, "_TRUSTED", ())
 
-    def put(mode: int, content: bytes = b" --args --seccomp ") -> host_records.Bubblewrap:
+    every = f" {'  '.join(programs.BWRAP_NEEDED)} ".encode()
+
+    def put(mode: int, content: bytes = every) -> str:
         path = tmp_path / "bwrap"
         path.write_bytes(content)
         try:
             path.chmod(mode)
         except PermissionError:  # in the sandbox of a build with Nix
             need(condition=False, what="way to make a program setuid")
-        return programs.find_bwrap((str(tmp_path),))
+        return str(programs.find_bwrap((str(tmp_path),)).problem or "")
 
     return put
 
 
-def test_a_bwrap_that_is_privileged_or_replaceable_is_refused(fake_bwrap):
-    # proves E09
-    assert "is setuid" in fake_bwrap(0o4755).problem
-    assert "is setuid" in fake_bwrap(0o2755).problem
-    assert "can be replaced" in fake_bwrap(0o775).problem
-    assert "can be replaced" in fake_bwrap(0o757).problem
-    assert fake_bwrap(0o755).problem == ""
-    assert fake_bwrap(0o755).options == {"--args", "--seccomp"}
+def test_a_bwrap_that_is_privileged_replaceable_or_old_is_refused(fake_bwrap):
+    # proves E09, UX-05
+    assert "is setuid" in fake_bwrap(0o4755)
+    assert "is setuid" in fake_bwrap(0o2755)
+    assert "can be replaced" in fake_bwrap(0o775)
+    assert "can be replaced" in fake_bwrap(0o757)
+    assert "does not know `--disable-userns`" in fake_bwrap(0o755, b" --args  --cap-drop  --die-with-parent  --perms ")
+    assert fake_bwrap(0o755) == ""
 
 
 def test_without_bwrap_the_user_is_told_how_to_get_it(monkeypatch):
     # proves UX-05
     monkeypatch.setattr(programs, "_TRUSTED", ())
-    missing = programs.find_bwrap(())
+    problem = programs.find_bwrap(()).problem
 
-    assert "not installed" in missing.problem
-    assert "apt" in missing.remedy
+    assert problem is not None
+    assert "not installed" in problem.message
+    assert "apt" in problem.hint
 
 
 def test_the_tables_of_places_hide_what_was_promised():

@@ -24,7 +24,6 @@ PLAN = Plan(
     scoped=True,
     detached=False,
     disable_userns=True,
-    sizes=True,
 )
 
 
@@ -89,11 +88,6 @@ def test_a_variable_is_set_with_exactly_its_value():
 def test_every_kind_of_row_has_its_option(row, expected):
     # proves SAND-04
     assert mount(row) == expected
-
-
-def test_an_old_bwrap_is_not_given_what_it_does_not_know():
-    # proves UX-05
-    assert mount(Mount("/d", "tmpfs", "r", size=4096), sizes=False) == [("--perms", "0755"), ("--tmpfs", "/d")]
 
 
 def test_no_option_is_one_that_is_skipped_silently():

@@ -60,9 +60,7 @@ def test_without_a_client_only_the_client_cannot_start():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"bwrap": Bubblewrap(problem="bubblewrap is not installed", remedy="install it")}, "is not installed"),
-        ({"bwrap": Bubblewrap("/usr/bin/bwrap", hosts.BWRAP_OPTIONS - {"--seccomp"})}, "does not know `--seccomp`"),
-        ({"bwrap": Bubblewrap("/usr/bin/bwrap")}, "does not know `--args`, `--perms`"),
+        ({"bwrap": Bubblewrap("", ClaudeboxError("bubblewrap is not installed", hint="do so"))}, "is not installed"),
         ({"machine": "riscv64"}, "no seccomp filter for riscv64"),
         ({"workdir": hosts.fact(HOME)}, "cannot be a project"),
     ],
@@ -76,11 +74,10 @@ def test_what_cannot_be_confined_is_not_started(changes, message):
     assert caught.value.hint
 
 
-def test_namespaces_follow_the_tier_and_the_kernel():
+def test_namespaces_follow_the_tier():
     # proves NET-T, SEC-02, A11
     assert compose.make_plan(CLIENT, hosts.debian()).namespaces == ("user", "pid", "ipc", "uts", "cgroup")
     assert compose.make_plan(CLIENT.replace(network="none"), hosts.debian()).namespaces[-1] == "net"
-    assert "cgroup" not in compose.make_plan(CLIENT, hosts.unmerged()).namespaces
 
 
 def test_the_terminal_is_shared_in_the_foreground_and_given_up_without_one():
@@ -104,7 +101,7 @@ def test_an_old_machine_is_used_as_far_as_it_goes_and_the_user_is_told():
     # proves F15
     made = compose.make_plan(CLIENT, hosts.unmerged())
 
-    assert (made.scoped, made.disable_userns, made.sizes) == (False, False, False)
+    assert not made.scoped
     assert any("abstract sockets" in warning for warning in made.warnings)
     assert not any(
         "abstract" in line for line in compose.make_plan(CLIENT.replace(network="none"), hosts.unmerged()).warnings

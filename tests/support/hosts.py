@@ -44,10 +44,6 @@ if TYPE_CHECKING:
 
 HOME = "/home/alice"
 PROJECT = f"{HOME}/project"
-BWRAP_OPTIONS = frozenset((
-    "--args", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
-    "--seccomp", "--size",
-))  # fmt: skip
 ENVIRON = {
     "HOME": HOME,
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -150,7 +146,7 @@ def base(**changes: Any) -> Host:
         "workdir": fact(PROJECT),
         "environ": dict(ENVIRON),
         "memory": 16 << 30,
-        "bwrap": Bubblewrap("/usr/bin/bwrap", BWRAP_OPTIONS),
+        "bwrap": Bubblewrap("/usr/bin/bwrap"),
         "landlock": 6,
         "home_fact": fact(HOME),
         "hidden": tuple(Hidden(fact(path, "file" if row in _FILES else "directory"), why[row]) for path, row in hidden),
@@ -239,7 +235,7 @@ def ubuntu(**changes: Any) -> Host:
     """Ubuntu 24.04: as Debian, but resolv.conf leads to systemd-resolved and bwrap cannot bind by descriptor."""
     facts: dict[str, Any] = {
         "roots": _MERGED,
-        "bwrap": Bubblewrap("/usr/bin/bwrap", BWRAP_OPTIONS),
+        "bwrap": Bubblewrap("/usr/bin/bwrap"),
         "resolv_conf": RESOLVED,
     }
     return debian(**{**facts, **changes})
@@ -316,7 +312,7 @@ def nixos(**changes: Any) -> Host:
         "store_path": (f"{store}c1coreutils-9.5/bin", f"{store}b4bash-interactive-5.2/bin", f"{store}g2git-2.45/bin"),
         "store_links": (("/bin/sh", bash), ("/bin/bash", bash), ("/usr/bin/env", env),
                         ("/lib64/ld-linux-x86-64.so.2", f"{store}h2glibc-2.40/lib/ld-linux-x86-64.so.2")),
-        "bwrap": Bubblewrap(f"{store}d8bubblewrap-0.11.0/bin/bwrap", BWRAP_OPTIONS),
+        "bwrap": Bubblewrap(f"{store}d8bubblewrap-0.11.0/bin/bwrap"),
         "etc": _etc((
             ("/etc/localtime", f"{store}t5tzdata-2024a/share/zoneinfo/Europe/Zurich"),
             ("/etc/os-release", f"{store}o6etc-os-release"),
@@ -351,15 +347,14 @@ def debian_with_nix(**changes: Any) -> Host:
 
 
 def unmerged(**changes: Any) -> Host:
-    """An older machine: directories of their own beside /usr, aarch64, no Landlock, an old bwrap, no bash."""
+    """An older machine: directories of their own beside /usr, aarch64, no Landlock, no bash."""
     facts: dict[str, Any] = {
         "machine": "aarch64",
         "memory": 512 << 20,
         "roots": (("/bin", ""), ("/lib", ""), ("/sbin", "")),
         "opt": False,
-        "bwrap": Bubblewrap("/usr/bin/bwrap", BWRAP_OPTIONS - {"--disable-userns", "--size"}),
+        "bwrap": Bubblewrap("/usr/bin/bwrap"),
         "landlock": 0,
-        "cgroup_namespace": False,
         "bash": False,
         "etc": _etc((*_DEBIAN_ETC[:2], ("/etc/localtime", ""), ("/etc/ssl/certs", ""))),
         "ca_bundle": fact("/etc/ssl/certs/ca-certificates.crt", "file", owner=0),

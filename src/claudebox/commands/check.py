@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from claudebox.commands.rehearsal import Examined
-    from claudebox.host.records import Bubblewrap
     from claudebox.settings.layers import Settings
 
 
@@ -84,10 +83,7 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     path = programs.search_path(environ, machine.current_directory())
     of_launch = list(_launch(environ, wanted))
     yield from of_launch
-    bwrap = programs.find_bwrap(path)
     rows: list[tuple[str, Callable[[], Row]]] = []
-    if not bwrap.problem:
-        rows.append(("bubblewrap", lambda: _bubblewrap(bwrap)))
     if of_launch[0].status == "ok":
         rows.append(("network inet", lambda: _inet(wanted, environ, path)))
         rows.append(("network allow", lambda: _allow(wanted, environ)))
@@ -169,13 +165,6 @@ def _try_tier(wanted: Examined, environ: dict[str, str], network: str, *words: s
             return rehearsal.try_out(planned, session.FetchedValues())
     except ClaudeboxError as error:
         raise ClaudeboxError(f"cannot be used: {error.message}", hint=error.hint) from None
-
-
-def _bubblewrap(bwrap: Bubblewrap) -> Row:
-    if lacking := [option for option in programs.BWRAP_USEFUL if option not in bwrap.options]:
-        detail = f"{bwrap.path} lacks {', '.join(lacking)}"
-        return "warning", detail, f"install bubblewrap {programs.BWRAP_FULL} or newer"
-    return "ok", f"{bwrap.path} has every option that claudebox uses", ""
 
 
 def _inet(wanted: Examined, environ: dict[str, str], path: tuple[str, ...]) -> Row:

@@ -146,8 +146,8 @@ def import_all(instance: Instance, tools: Tools) -> tuple[dict[str, ImportResult
 def find_tools(path: tuple[str, ...], *, git_needed: bool = True) -> Tools:
     """Return the programs that it takes to run git in a sandbox."""
     found, program = programs.find_bwrap(path), programs.find_tool("git", path)
-    if found.problem:
-        raise ClaudeboxError(found.problem, hint=found.remedy)
+    if found.problem is not None:
+        raise found.problem
     if program is None and git_needed:
         raise ClaudeboxError("git is not installed", hint="install the package `git`")
     directories = (os.path.dirname(program or "/usr/bin/git"), "/usr/bin", "/bin")

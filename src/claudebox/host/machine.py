@@ -32,7 +32,6 @@ def find_machine(policy: Policy, path: tuple[str, ...]) -> Machine:
         gate=read_small(programs.place_gate(architecture)) or b"",
         memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         landlock=syscalls.landlock_abi(),
-        cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),
         hostname=programs.can_name_sandbox(),
         terminal=os.isatty(0) and os.isatty(1),
         control_group=_find_group(uid, path, wanted),

@@ -11,6 +11,7 @@ import stat
 from claudebox import build_paths
 from claudebox.base import syscalls
 from claudebox.base.console import list_some
+from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import PACKAGE, read_small, real_path
 from claudebox.host.records import Bubblewrap, KeptOut
 
@@ -131,11 +132,11 @@ def _entries(directory: str) -> list[str]:
         return []
 
 
-# Options of bwrap that some version lacks, and the versions that have them.
-BWRAP_NEEDED = ("--args", "--perms", "--seccomp", "--cap-drop", "--die-with-parent", "--remount-ro")
-BWRAP_LEAST = "0.5"  # the first version with all of them
-BWRAP_USEFUL = ("--disable-userns", "--size")
-BWRAP_FULL = "0.8"  # the first version with these too
+# Options of bwrap that some version lacks, and the first version with all of them.
+BWRAP_NEEDED = (
+    "--args", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro", "--seccomp", "--size",
+)  # fmt: skip
+BWRAP_LEAST = "0.8"
 
 
 _PR_GET_SECCOMP, _FILTERED = 21, 2
@@ -143,30 +144,24 @@ _CLONE_NEWUSER, _CLONE_NEWUTS = 0x10000000, 0x04000000
 
 
 def find_bwrap(path: tuple[str, ...]) -> Bubblewrap:
-    """Find bwrap and read off its own help text, which lies in the binary, what it can do (threat E09)."""
+    """Find bwrap, and say what keeps it from being used; its help text, which lies in the binary, lists its options."""
     found = find_tool("bwrap", path)
     if found is None or not os.path.exists(found):  # a package may name one that is gone
-        return Bubblewrap(
-            problem="bubblewrap is not installed",
-            remedy="install the package `bubblewrap` (apt, dnf, pacman), or `nix profile install nixpkgs#bubblewrap`",
-        )
+        how = "install the package `bubblewrap` (apt, dnf, pacman), or `nix profile install nixpkgs#bubblewrap`"
+        return Bubblewrap("", ClaudeboxError("bubblewrap is not installed", hint=how))
     status = os.stat(found)
-    if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
-        return Bubblewrap(
-            found,
-            problem=f"`{found}` is setuid: it would set the sandbox up with root's powers",
-            remedy=f"use user namespaces instead: `sudo chmod u-s {found}`",
-        )
-    if status.st_uid not in (0, os.getuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return Bubblewrap(
-            found,
-            problem=f"`{found}` can be replaced by other users",
-            remedy=f"`sudo chown root:root {found}; sudo chmod 755 {found}`",
-        )
     binary = read_small(found, limit=16 << 20, follow=True) or b""
-    return Bubblewrap(
-        found, frozenset(option for option in (*BWRAP_NEEDED, *BWRAP_USEFUL) if f" {option} ".encode() in binary)
-    )
+    missing = [f"`{option}`" for option in BWRAP_NEEDED if f" {option} ".encode() not in binary]
+    if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
+        what = "is setuid: it would set the sandbox up with root's powers"
+        how = f"use user namespaces instead: `sudo chmod u-s {found}`"
+    elif status.st_uid not in (0, os.getuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        what, how = "can be replaced by other users", f"`sudo chown root:root {found}; sudo chmod 755 {found}`"
+    elif missing:
+        what, how = f"does not know {', '.join(missing)}", f"install bubblewrap {BWRAP_LEAST} or newer"
+    else:
+        return Bubblewrap(found)
+    return Bubblewrap(found, ClaudeboxError(f"`{found}` {what}", hint=how))
 
 
 def place_gate(machine: str) -> str:

@@ -125,12 +125,10 @@ class EmptySubmodule(Value):
 
 
 class Bubblewrap(Value):
-    """The bwrap program and what it can do."""
+    """The bwrap program, and what keeps it from being used."""
 
     path: str = ""
-    options: frozenset[str] = frozenset()
-    problem: str = ""
-    remedy: str = ""
+    problem: ClaudeboxError | None = None
 
 
 class Destination(Value):
@@ -166,7 +164,6 @@ class Machine(Value):
     gate: bytes = b""  # our program that waits inside, for this architecture
     memory: int = 8 << 30
     landlock: int = 0  # version of its interface
-    cgroup_namespace: bool = True
     hostname: bool = True  # the sandbox can have a name of its own
     terminal: bool = False  # standard input and output are terminals
     control_group: ControlGroup | None = None  # looked for where a limit needs one

@@ -49,7 +49,7 @@ def options(plan: Plan, *, by_name: bool = False) -> Iterator[tuple[Word, ...]]:
     placed = {row.mount.dest: row for row in rows}
     for mount in plan.mounts:
         if mount.dest not in placed:
-            yield from _mount(mount, plan)
+            yield from _mount(mount)
         elif placed[mount.dest].root is None:
             yield "--perms", "0755"
             yield "--dir", mount.dest
@@ -147,7 +147,7 @@ def _stage(rows: list[Placed]) -> Iterator[tuple[Word, ...]]:
             yield "--bind", row.mount.source.removesuffix(f"{slash}{below}") or "/", f"{STAGE}/{name}"
 
 
-def _mount(mount: Mount, plan: Plan) -> tuple[tuple[Word, ...], ...]:
+def _mount(mount: Mount) -> tuple[tuple[Word, ...], ...]:
     dest = mount.dest
     match mount.kind:
         case "bind" | "ro-bind" | "device":
@@ -164,7 +164,7 @@ def _mount(mount: Mount, plan: Plan) -> tuple[tuple[Word, ...], ...]:
         case "dir":
             return _permissions(mount), ("--dir", dest)
         case "tmpfs" | "closed":
-            size = (("--size", str(mount.size)),) if plan.sizes and mount.size else ()
+            size = (("--size", str(mount.size)),) if mount.size else ()
             return _permissions(mount), *size, ("--tmpfs", dest)
         case "empty":  # over a directory, and nothing can be put into it
             return ("--perms", "0555"), ("--tmpfs", dest), ("--remount-ro", dest)

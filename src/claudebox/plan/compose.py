@@ -8,7 +8,6 @@ from claudebox.agent import plan as agent_plan
 from claudebox.agent.facts import find_credential
 from claudebox.base.errors import ClaudeboxError
 from claudebox.git import plan as git_plan
-from claudebox.host import programs
 from claudebox.host.records import Host, ancestors
 from claudebox.network import plan as network_plan
 from claudebox.network.records import Broker, Link
@@ -33,7 +32,8 @@ _RANK = {"mask": 2, "empty": 2, "copy": 2, "bind": 1, "tmpfs": 1}  # hide > writ
 def make_plan(policy: Policy, host: Host) -> Plan:
     """Return the plan, or say what stands in its way."""
     host = plan_protected.settle(policy, host)
-    _check_bwrap(host)
+    if host.bwrap.problem is not None:
+        raise host.bwrap.problem
     mount_checks.check_home(host)
     mount_checks.check_workdir(host)
     scoped = host.machine.landlock >= 6
@@ -71,7 +71,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         bwrap=host.bwrap.path,
         mounts=rows,
         variables=variables,
-        namespaces=_namespaces(policy, host),
+        namespaces=("user", "pid", "ipc", "uts", "cgroup", *(() if policy.tier.shared else ("net",))),
         workdir=host.workdir.real,
         start=policy.start or host.workdir.real,
         command=(*extra.prefix, *_command(policy, host, extra.arguments)),
@@ -80,8 +80,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         seccomp=program,
         scoped=scoped,
         detached=not host.machine.terminal,
-        disable_userns="--disable-userns" in host.bwrap.options and not policy.allow_userns,
-        sizes="--size" in host.bwrap.options,
+        disable_userns=not policy.allow_userns,
         link=_link(policy, host, broker),
         hostname=host.machine.hostname,
         warnings=(*_warnings(policy, host, held), *extra.warnings),
@@ -306,24 +305,6 @@ def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
 def _is_set(secret: SecretRequest, host: Host) -> bool:
     kind, _, name = secret.source.partition(":")
     return kind != "env" or bool(host.environ.get(name))
-
-
-def _check_bwrap(host: Host) -> None:
-    if host.bwrap.problem:
-        raise ClaudeboxError(host.bwrap.problem, hint=host.bwrap.remedy)
-    missing = [option for option in programs.BWRAP_NEEDED if option not in host.bwrap.options]
-    if missing:
-        raise ClaudeboxError(
-            f"`{host.bwrap.path}` does not know {', '.join(f'`{option}`' for option in missing)}",
-            hint=f"install bubblewrap {programs.BWRAP_LEAST} or newer",
-        )
-
-
-def _namespaces(policy: Policy, host: Host) -> tuple[str, ...]:
-    names = ["user", "pid", "ipc", "uts"]
-    names += ["cgroup"] if host.machine.cgroup_namespace else []
-    names += ["net"] if not policy.tier.shared else []
-    return tuple(names)
 
 
 def _command(policy: Policy, host: Host, arguments: tuple[str, ...]) -> tuple[str, ...]:

@@ -202,7 +202,6 @@ class Plan(Value):
     scoped: bool  # Landlock keeps abstract sockets and signals in
     detached: bool  # no terminal is handed in, so the payload gets a session of its own
     disable_userns: bool
-    sizes: bool  # bwrap can limit a tmpfs
     link: Link | None = None
     hostname: bool = True  # the sandbox has a name of its own
     warnings: tuple[str, ...] = ()
