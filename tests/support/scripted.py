@@ -10,6 +10,7 @@ first line), `{lines}` (their number) and `{match}` (what `if_result` found) are
 
 from __future__ import annotations
 
+import json
 import re
 import socketserver
 from collections import Counter
@@ -21,6 +22,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RESULT_LIMIT = 20_000  # characters of `{result}`
+
+
+def sample(schema: dict[str, Any]) -> Any:
+    """Return something that fits a JSON schema: the client requests titles and the like this way."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "anyOf" in schema:
+        return sample(schema["anyOf"][0])
+    kind = schema.get("type", "object")
+    kind = kind[0] if isinstance(kind, list) else kind
+    if kind == "object":
+        properties = schema.get("properties", {})
+        return {name: sample(properties[name]) for name in schema.get("required", properties)}
+    plain: dict[str, Any] = {"array": [], "string": "Scripted session", "boolean": False, "null": None}
+    return plain.get(kind, 0)
 
 
 class Scripted(server.ScriptedModel):
@@ -56,7 +72,19 @@ class Scripted(server.ScriptedModel):
         looking = type("Looking", (handler,), {"look": _look, "disable_nagle_algorithm": not self._socket})
         return _Server(self._socket, looking) if self._socket else super().bind(looking)
 
-    def choose(self, seen: server.Seen) -> dict[str, Any]:
+    def answer(self, request: dict[str, Any], seen: server.Seen) -> tuple[str, dict[str, Any]]:
+        """Distinguish the user's conversation from the client's own requests, which get sensible answers."""
+        wanted = (request.get("output_config") or {}).get("format") or request.get("output_format") or {}
+        if isinstance(wanted, dict) and wanted.get("type") == "json_schema":
+            return "structured", {"say": json.dumps(sample(wanted.get("schema") or {}))}
+        if request.get("max_tokens") == 1:
+            return "probe", {"say": "#", "stop": "max_tokens"}
+        answer = self._choose(seen)
+        if answer.get("tools") and not request.get("tools"):
+            return "aside", {"say": "A scripted session."}
+        return "script", answer
+
+    def _choose(self, seen: server.Seen) -> dict[str, Any]:
         """Return the answer of the script; an empty script repeats the prompt."""
         answer = self._find(seen)
         found = re.search(answer.get("if_result", ""), "\n".join(seen.results))

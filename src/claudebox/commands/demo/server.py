@@ -77,7 +77,7 @@ def _text(content: object) -> str:
 _PIECE = 24  # characters in one event
 
 
-def compose(answer: Answer, model: str, *, size: int, stop: str = "") -> dict[str, Any]:
+def compose(answer: Answer, model: str, *, size: int) -> dict[str, Any]:
     """Return the message; `size` is the size of the request in bytes."""
     tools, text = answer.get("tools", ()), answer.get("say", "")
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text or not tools else []
@@ -88,7 +88,7 @@ def compose(answer: Answer, model: str, *, size: int, stop: str = "") -> dict[st
         "role": "assistant",
         "model": model,
         "content": content,
-        "stop_reason": stop or ("tool_use" if tools else "end_turn"),
+        "stop_reason": answer.get("stop") or ("tool_use" if tools else "end_turn"),
         "stop_sequence": None,
         "usage": {
             "input_tokens": size // 4,
@@ -135,21 +135,6 @@ def failure_body(kind: str, message: str) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"}
 
 
-def sample(schema: dict[str, Any]) -> Any:
-    """Return something that fits a JSON schema: the client requests titles and the like this way."""
-    if "enum" in schema:
-        return schema["enum"][0]
-    if "anyOf" in schema:
-        return sample(schema["anyOf"][0])
-    kind = schema.get("type", "object")
-    kind = kind[0] if isinstance(kind, list) else kind
-    if kind == "object":
-        properties = schema.get("properties", {})
-        return {name: sample(properties[name]) for name in schema.get("required", properties)}
-    plain: dict[str, Any] = {"array": [], "string": "Scripted session", "boolean": False, "null": None}
-    return plain.get(kind, 0)
-
-
 _LARGEST = 64 << 20  # bytes of a request
 _FAILURES = {
     400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 413: "request_too_large",
@@ -179,9 +164,11 @@ class ScriptedModel:
         """Return the answers of the script so far, with the tool results before each."""
         return [event for event in self.events if event["event"] == "answer" and event["kind"] == "script"]
 
-    def choose(self, seen: Seen) -> Answer:
-        """Return the answer to a conversation that has come so far."""
-        return self.steps[seen.step] if seen.step < len(self.steps) else {"say": "There is nothing more to say."}
+    def answer(self, request: dict[str, Any], seen: Seen) -> tuple[str, Answer]:
+        """Return the kind of a request, and the answer."""
+        if not request.get("tools"):  # the client's own: a title and the like
+            return "aside", {"say": "A scripted session."}
+        return "script", self.steps[seen.step] if seen.step < len(self.steps) else {"say": "There is nothing more."}
 
     def __enter__(self) -> Self:
         self._server = self.bind(type("Bound", (Handler,), {"model": self}))
@@ -262,11 +249,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path.endswith("count_tokens"):
             self._reply(200, {"input_tokens": len(body) // 4}, kind="count")
             return
-        kind, answer = self._choose(request, seen)
+        kind, answer = self.model.answer(request, seen)
         if error := answer.get("error"):
             self._fail(error["status"], error.get("message", "scripted failure"), kind=kind)
             return
-        message = compose(answer, model, size=len(body), stop="max_tokens" if kind == "probe" else "")
+        message = compose(answer, model, size=len(body))
         said = "".join(block["text"] for block in message["content"] if block["type"] == "text")
         self.model.tell(
             "answer", kind=kind, prompt=seen.prompt, step=seen.step, results=seen.results, say=said,
@@ -276,18 +263,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._stream(message, kind, answer.get("pause", 0.0))
         else:
             self._reply(200, message, kind=kind)
-
-    def _choose(self, request: dict[str, Any], seen: Seen) -> tuple[str, Answer]:
-        """Distinguish the user's conversation from the client's own requests, which get sensible answers."""
-        wanted = (request.get("output_config") or {}).get("format") or request.get("output_format") or {}
-        if isinstance(wanted, dict) and wanted.get("type") == "json_schema":
-            return "structured", {"say": json.dumps(sample(wanted.get("schema") or {}))}
-        if request.get("max_tokens") == 1:
-            return "probe", {"say": "#"}
-        answer = self.model.choose(seen)
-        if answer.get("tools") and not request.get("tools"):
-            return "aside", {"say": "A scripted session."}
-        return "script", answer
 
     def _fail(self, status: int, message: str, *, kind: str = "") -> None:
         self._reply(status, failure_body(_FAILURES.get(status, "api_error"), message), kind=kind)
