@@ -30,9 +30,10 @@ _COUNTED = (
 
 
 class _Sum:
-    """Amounts of equal lines that are not written yet."""
+    """Equal lines: how many, which of them are in the file, and the amounts of the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
         self.amounts: Counter[str] = Counter()
         self.count = self.written = 0
 
@@ -49,9 +50,9 @@ class Log:
     def __init__(self, descriptor: int, *, most: int = LOG_LIMIT) -> None:
         """Log to a descriptor open for appending, -1 for nowhere."""
         self._descriptor = descriptor
-        self._weighty, self._noise = most // 2, most // 4  # bytes left; the rest is for the sums at the end
-        self._full = self._torn = False
-        self._sums: dict[tuple[object, ...], tuple[Labels, _Sum]] = {}
+        self._single, self._summed = most // 2, most // 4  # bytes left; the rest is for the sums at the end
+        self._torn = False
+        self._sums: dict[tuple[object, ...], _Sum] = {}
         self.totals = Counter(dict.fromkeys(_COUNTED, 0))
 
     def record(  # noqa: PLR0913 - the fields of a line
@@ -76,7 +77,7 @@ class Log:
             labels["secrets"] = names
         if status >= 400:
             labels["status"] = status
-        self._add(verdict, labels, {"up": up, "down": down}, weighty=verdict in ("opened", "allowed"))
+        self._add(verdict, labels, {"up": up, "down": down}, singly=verdict in ("opened", "allowed"))
 
     def record_usage(self, usage: TokenUsage) -> None:
         """Log what one response of the model cost."""
@@ -87,58 +88,54 @@ class Log:
         labels: Labels = {"kind": "usage", "model": usage.model}
         if usage.maker != "anthropic":
             labels["maker"] = usage.maker
-        self._add("answers", labels, amounts, weighty=True)
+        self._add("answers", labels, amounts, singly=True)
 
     def record_opened(self, names: Iterable[str]) -> None:
         """Log which domains the user allowed during the session."""
-        self._put({"kind": "opened", "names": [name[:_LONGEST] for name in names]}, {}, 1)
+        self._write({"kind": "opened", "names": [name[:_LONGEST] for name in names]})
 
-    def _add(self, total: str, labels: Labels, amounts: dict[str, int], *, weighty: bool) -> None:
+    def _add(self, total: str, labels: Labels, amounts: dict[str, int], *, singly: bool) -> None:
         """Write a line; or add it to equal ones, of which the first is written, the second, the fourth and so on."""
         self.totals[total] += 1
         self.totals.update(amounts)
-        if self._descriptor < 0 or (weighty and self._has_room(weighty=True) and self._put(labels, amounts, 1)):
+        if self._descriptor < 0:
+            return
+        if singly and self._single > 0 and (size := self._write({**labels, **amounts})):
+            self._single -= size
+            if self._single <= 0:
+                self._write({"kind": "full"})
             return
         key = tuple(labels.values())
         if key not in self._sums and len(self._sums) >= _MOST_SUMS:
             labels = labels | ({"host": _OTHERS, "port": 0} if "host" in labels else {"model": _OTHERS})
             key = tuple(labels.values())
-        kept, row = self._sums.setdefault(key, (labels, _Sum()))
+        row = self._sums.setdefault(key, _Sum(labels))
         row.amounts.update(amounts)
         row.count += 1
-        if row.count >= row.written and self._has_room(weighty=False):
-            self._write_sum(kept, row)
+        if row.count >= row.written and self._summed > 0:
+            self._summed -= self._write_sum(row)
 
-    def _has_room(self, *, weighty: bool) -> bool:
-        if weighty and self._weighty <= 0 and not self._full:
-            self._full = self._put({"kind": "full"}, {}, 1)
-        return (self._weighty if weighty else self._noise) > 0
-
-    def _write_sum(self, labels: Labels, row: _Sum) -> bool:
-        before = self._weighty
-        done = self._put(labels, row.amounts, row.count)
-        if done:
-            self._noise -= before - self._weighty
-            self._weighty = before
+    def _write_sum(self, row: _Sum) -> int:
+        size = self._write({**row.labels, **row.amounts, **({"count": row.count} if row.count > 1 else {})})
+        if size:
             row.written += row.count
             row.amounts, row.count = Counter(), 0
-        return done
+        return size
 
-    def _put(self, labels: Labels, amounts: dict[str, int], count: int) -> bool:
-        """Write a line that stands for `count` equal ones; return whether all of it is in the file."""
-        line = {"time": round(time.time(), 3), **labels, **amounts, **({"count": count} if count > 1 else {})}
-        data = b"\n" * self._torn + json.dumps(line, ensure_ascii=True).encode("ascii") + b"\n"
+    def _write(self, line: Labels) -> int:
+        """Write a line; return its size, 0 unless all of it is in the file."""
+        text = json.dumps({"time": round(time.time(), 3), **line}, ensure_ascii=True)
+        data = b"\n" * self._torn + text.encode("ascii") + b"\n"
         try:
             written = os.write(self._descriptor, data)
         except OSError:  # a full disk must not end a session
-            return False
+            return 0
         self._torn = written < len(data)
-        self._weighty -= written
-        return not self._torn
+        return 0 if self._torn else written
 
     def close(self) -> None:
         """Write the sums that are not written yet."""
-        for labels, row in list(self._sums.values()):
-            if row.count and not self._write_sum(labels, row):
+        for row in self._sums.values():
+            if row.count and not self._write_sum(row):
                 self.totals["lost"] += row.count
         self._sums.clear()
