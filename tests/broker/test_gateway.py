@@ -270,6 +270,16 @@ async def test_a_server_is_asked_for_a_path_or_for_itself(target, passes):
             assert (await read(caller)).startswith(b"HTTP/1.1 400 ")
 
 
+async def test_an_offer_to_upgrade_is_not_passed_on():
+    async with gateway() as setting:
+        caller = await setting.call()
+        await read(caller)
+        head = f"GET / HTTP/1.1\r\nHost: a.example:{setting.port}\r\n"
+        caller.send(f"{head}Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n".encode())
+        await setting.accept()
+        assert (await read(await setting.accept())).lower() == head.lower().encode() + b"\r\n"
+
+
 async def test_a_text_that_ends_without_a_line_end_is_no_request():
     async with gateway() as setting:
         caller = await setting.call()

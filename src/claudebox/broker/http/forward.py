@@ -45,6 +45,8 @@ class LocalAnswer(Value):
 class Rules:
     """What passes on one connection, and how. The base class lets everything pass."""
 
+    ignores_upgrade = False  # instead of refusing requests for another protocol
+
     def __init__(self, log: Log, service: Service, host: str, port: int) -> None:
         self._log, self._service, self._host, self._port = log, service, host, port
         self.used: Iterable[str] = ()  # names of the secrets in the current request
@@ -211,7 +213,7 @@ class Exchange:
 
     async def _serve(self, request: Request) -> bool:
         alive = messages.keeps_alive(request)
-        refusal = _unsupported(request)
+        refusal = _unsupported(request, upgrade=not self._rules.ignores_upgrade)
         if refusal is not None:
             return await self._refuse(refusal, alive=False)
         self._received = self.framing == "none"
@@ -414,10 +416,10 @@ class Exchange:
         return alive
 
 
-def _unsupported(request: Request) -> LocalAnswer | None:
+def _unsupported(request: Request, *, upgrade: bool) -> LocalAnswer | None:
     if request.method == b"CONNECT":
         return LocalAnswer(405, "invalid_request_error", "claudebox: this is not a proxy for other hosts")
-    if header(request, b"upgrade") is not None:
+    if upgrade and header(request, b"upgrade") is not None:
         text = "claudebox: only HTTP/1.1 passes here, no WebSocket and no other protocol; ask over plain HTTPS"
         return LocalAnswer(426, "upgrade", text, ((b"upgrade", b"HTTP/1.1"),))
     return None

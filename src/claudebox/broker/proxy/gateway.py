@@ -263,6 +263,8 @@ _DOWN = ". The name is permitted; it may be down."
 class _PlainHttp(Rules):
     """Requests to permitted servers; each is asked for paths only, and gets its own name as `Host`."""
 
+    ignores_upgrade = True  # some programs offer HTTP/2 with every request
+
     def __init__(self, gateway: Gateway, admitted: Admission | None) -> None:
         super().__init__(gateway.log, "proxy", "", 0)
         self.pool = Pool(self._connect)
