@@ -54,83 +54,6 @@ if TYPE_CHECKING:
     from claudebox.host.records import Identity
 
 
-# What a configuration of the agent's may keep: lines that git itself writes.
-
-
-_DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
-_NOT_IN_A_VALUE = frozenset('"\\#;')
-_ADDRESSES = ("url", "pushurl", "remote", "pushremote")
-
-
-def is_in_git(path: str) -> bool:
-    """Return whether a path is a `.git`, or lies in one."""
-    lower = path.lower()
-    return lower.endswith(".git") or ".git/" in lower
-
-
-def clean_config(content: bytes, module: str = "", is_hidden: Callable[[str], bool] | None = None) -> bytes:
-    """Return the lines of a configuration that git itself writes and that name no program and no other place.
-
-    Not parsed: a line has to be spelled as git spells it. `module` is the git directory of a submodule, the only kind
-    that names its checkout. `is_hidden`: an address leads to where the agent could write and nothing is examined.
-    """
-    kept: list[str] = []
-    keys: tuple[str, ...] | None = None
-    for line in content.decode("utf-8", "surrogateescape").split("\n")[:-1]:
-        if line.startswith("["):
-            keys = _keys(line)
-            kept += [line] if keys is not None else []
-            continue
-        key, equals, value = line.removeprefix("\t").partition(" = ")
-        if not line.startswith("\t") or not equals or not _is_plain(value) or keys is None:
-            continue
-        if key.lower() in _ADDRESSES and is_hidden is not None and is_hidden(value):
-            continue
-        if key.lower() in keys or (key == "worktree" and keys is git_keys.PLAIN["core"] and _is_within(module, value)):
-            kept.append(line)
-    return "".join(f"{line}\n" for line in kept).encode("utf-8", "surrogateescape")
-
-
-def _keys(header: str) -> tuple[str, ...] | None:
-    """Return the keys that a section may have; None for one that is not spelled as git does, or may not be there."""
-    section, _, name = header[1:-1].partition(" ")
-    quoted = name[:1] == '"' == name[-1:] and len(name) > 2 and _is_plain(name[1:-1])
-    if header[-1:] != "]" or (name and not quoted) or not _DIGITS.issuperset(section):
-        return None
-    return (git_keys.PLAIN_NAMED if name else git_keys.PLAIN).get(section)
-
-
-def _is_plain(value: str) -> bool:
-    return (
-        value.isprintable()
-        and _NOT_IN_A_VALUE.isdisjoint(value)
-        and value[:1] not in ("", "-", "!")
-        and "::" not in value
-    )
-
-
-def _is_within(module: str, value: str) -> bool:
-    """Return whether a submodule has its checkout beside the repository that it is a submodule of."""
-    top, found, _ = module.partition("/.git/")
-    place = os.path.normpath(os.path.join(module, value))
-    return (
-        bool(found) and place.startswith(f"{top}/") and not is_in_git(place[len(top) :]) and real_path(place) == place
-    )
-
-
-def read_addresses(plain: bytes) -> list[str]:
-    """Return the addresses of remotes in a configuration that `clean_config` returned."""
-    found, name = [], ""
-    for line in plain.decode("utf-8", "surrogateescape").split("\n"):
-        section, _, rest = line.partition(" ")
-        key, _, value = line.strip().partition(" = ")
-        if line.startswith("["):
-            name = rest.strip('"]') if section in ("[remote", "[branch") else ""
-        elif name and key.lower() in _ADDRESSES and (key.lower() != "remote" or "/" in value):
-            found.append(f"{name} leads to {value}" if key.lower() == "url" else f"{name} {key.lower()} to {value}")
-    return found
-
-
 _HELD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWNER, _SEARCH = 0o700, 0o100
 _CONFIGS = ("config", "config.worktree")
@@ -151,34 +74,6 @@ _MOVED = "a directory was moved meanwhile"
 _MOST_KEPT = 512
 _LARGEST = 1 << 20  # of a file that is compared
 _STATE = ("HEAD", "index", "packed-refs", "logs/HEAD")  # what changes with commits and the index
-
-
-class Reach:
-    """Which paths of the host the agent could change."""
-
-    def __init__(self, area: Area) -> None:
-        self._mounts = {dest: (kind, source) for dest, kind, source in area.mounts}
-        self._roots = tuple(f"{root}/" for root, *_ in area.roots)
-
-    def is_writable(self, path: str) -> bool:
-        """Return whether the agent could change a path."""
-        for dest, (kind, source) in self._mounts.items():
-            if kind != "bind" or not f"{path}/".startswith(f"{source}/"):
-                continue
-            inside = dest + path[len(source) :]
-            while inside not in self._mounts:  # the innermost mount is what is there
-                inside = inside.rpartition("/")[0]
-            if inside == dest:
-                return True
-        return False
-
-    def is_seen(self, path: str) -> bool:
-        """Return whether a path is examined."""
-        return f"{path}/".startswith(self._roots)
-
-    def is_hidden(self, path: str) -> bool:
-        """Return whether the agent could change a path that is not examined."""
-        return self.is_writable(path) and not self.is_seen(path)
 
 
 def disarm_paths(
@@ -790,6 +685,124 @@ class _Opened:
         os.close(self._descriptor)
 
 
+def _changed(directory: int, name: str) -> float:
+    """Return when an entry of a directory was changed last; 0 where there is none."""
+    try:
+        return os.lstat(name, dir_fd=directory).st_ctime
+    except OSError:
+        return 0.0
+
+
+def _why(error: Exception) -> str:
+    said = error.strerror if isinstance(error, OSError) else str(error) if isinstance(error, _Doubt) else ""
+    return said or type(error).__name__
+
+
+class Reach:
+    """Which paths of the host the agent could change."""
+
+    def __init__(self, area: Area) -> None:
+        self._mounts = {dest: (kind, source) for dest, kind, source in area.mounts}
+        self._roots = tuple(f"{root}/" for root, *_ in area.roots)
+
+    def is_writable(self, path: str) -> bool:
+        """Return whether the agent could change a path."""
+        for dest, (kind, source) in self._mounts.items():
+            if kind != "bind" or not f"{path}/".startswith(f"{source}/"):
+                continue
+            inside = dest + path[len(source) :]
+            while inside not in self._mounts:  # the innermost mount is what is there
+                inside = inside.rpartition("/")[0]
+            if inside == dest:
+                return True
+        return False
+
+    def is_seen(self, path: str) -> bool:
+        """Return whether a path is examined."""
+        return f"{path}/".startswith(self._roots)
+
+    def is_hidden(self, path: str) -> bool:
+        """Return whether the agent could change a path that is not examined."""
+        return self.is_writable(path) and not self.is_seen(path)
+
+
+# What a configuration of the agent's may keep: lines that git itself writes.
+
+
+_DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_NOT_IN_A_VALUE = frozenset('"\\#;')
+_ADDRESSES = ("url", "pushurl", "remote", "pushremote")
+
+
+def is_in_git(path: str) -> bool:
+    """Return whether a path is a `.git`, or lies in one."""
+    lower = path.lower()
+    return lower.endswith(".git") or ".git/" in lower
+
+
+def clean_config(content: bytes, module: str = "", is_hidden: Callable[[str], bool] | None = None) -> bytes:
+    """Return the lines of a configuration that git itself writes and that name no program and no other place.
+
+    Not parsed: a line has to be spelled as git spells it. `module` is the git directory of a submodule, the only kind
+    that names its checkout. `is_hidden`: an address leads to where the agent could write and nothing is examined.
+    """
+    kept: list[str] = []
+    keys: tuple[str, ...] | None = None
+    for line in content.decode("utf-8", "surrogateescape").split("\n")[:-1]:
+        if line.startswith("["):
+            keys = _keys(line)
+            kept += [line] if keys is not None else []
+            continue
+        key, equals, value = line.removeprefix("\t").partition(" = ")
+        if not line.startswith("\t") or not equals or not _is_plain(value) or keys is None:
+            continue
+        if key.lower() in _ADDRESSES and is_hidden is not None and is_hidden(value):
+            continue
+        if key.lower() in keys or (key == "worktree" and keys is git_keys.PLAIN["core"] and _is_within(module, value)):
+            kept.append(line)
+    return "".join(f"{line}\n" for line in kept).encode("utf-8", "surrogateescape")
+
+
+def _keys(header: str) -> tuple[str, ...] | None:
+    """Return the keys that a section may have; None for one that is not spelled as git does, or may not be there."""
+    section, _, name = header[1:-1].partition(" ")
+    quoted = name[:1] == '"' == name[-1:] and len(name) > 2 and _is_plain(name[1:-1])
+    if header[-1:] != "]" or (name and not quoted) or not _DIGITS.issuperset(section):
+        return None
+    return (git_keys.PLAIN_NAMED if name else git_keys.PLAIN).get(section)
+
+
+def _is_plain(value: str) -> bool:
+    return (
+        value.isprintable()
+        and _NOT_IN_A_VALUE.isdisjoint(value)
+        and value[:1] not in ("", "-", "!")
+        and "::" not in value
+    )
+
+
+def _is_within(module: str, value: str) -> bool:
+    """Return whether a submodule has its checkout beside the repository that it is a submodule of."""
+    top, found, _ = module.partition("/.git/")
+    place = os.path.normpath(os.path.join(module, value))
+    return (
+        bool(found) and place.startswith(f"{top}/") and not is_in_git(place[len(top) :]) and real_path(place) == place
+    )
+
+
+def read_addresses(plain: bytes) -> list[str]:
+    """Return the addresses of remotes in a configuration that `clean_config` returned."""
+    found, name = [], ""
+    for line in plain.decode("utf-8", "surrogateescape").split("\n"):
+        section, _, rest = line.partition(" ")
+        key, _, value = line.strip().partition(" = ")
+        if line.startswith("["):
+            name = rest.strip('"]') if section in ("[remote", "[branch") else ""
+        elif name and key.lower() in _ADDRESSES and (key.lower() != "remote" or "/" in value):
+            found.append(f"{name} leads to {value}" if key.lower() == "url" else f"{name} {key.lower()} to {value}")
+    return found
+
+
 def _merge(before: bytes, content: bytes, plain: bytes) -> bytes:
     """Return the lines that a configuration had before, in their order, and plain ones of new sections."""
     rows, now = list(_split_lines(before)), set(_split_lines(content))
@@ -808,16 +821,3 @@ def _split_lines(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         section = line if line.lstrip().startswith(b"[") else section
         yield section, line
         line = b""
-
-
-def _changed(directory: int, name: str) -> float:
-    """Return when an entry of a directory was changed last; 0 where there is none."""
-    try:
-        return os.lstat(name, dir_fd=directory).st_ctime
-    except OSError:
-        return 0.0
-
-
-def _why(error: Exception) -> str:
-    said = error.strerror if isinstance(error, OSError) else str(error) if isinstance(error, _Doubt) else ""
-    return said or type(error).__name__
