@@ -464,17 +464,14 @@ def test_a_large_content_that_is_known_is_not_written_again(tmp_path):
     # proves UNDO-01
     from claudebox.undo.store import SnapshotStore
 
-    (tmp_path / "file").write_bytes(os.urandom(3 << 20))
-    sizes, name = [], b""
+    content, sizes, name = os.urandom(3 << 20), [], b""
     for _ in range(2):
-        store = SnapshotStore(str(tmp_path / "undo"))
-        descriptor = os.open(tmp_path / "file", os.O_RDONLY)
-        name = store.keep(descriptor, 3 << 20)
-        os.close(descriptor)
+        store = SnapshotStore(str(tmp_path))
+        name = store.keep(content)
         store.save()
-        sizes.append(database(tmp_path / "undo").stat().st_size)
+        sizes.append(database(tmp_path).stat().st_size)
     assert sizes[0] == sizes[1]
-    assert b"".join(SnapshotStore(str(tmp_path / "undo")).read_content(name)) == (tmp_path / "file").read_bytes()
+    assert SnapshotStore(str(tmp_path)).read_content(name) == content
 
 
 def test_the_newest_is_kept_whatever_the_clock_says(user_project):
@@ -794,7 +791,7 @@ def read_whole(place: str, name: bytes) -> bytes:
     from claudebox.undo.store import SnapshotStore
 
     try:
-        return b"".join(SnapshotStore(place).read_content(name))
+        return SnapshotStore(place).read_content(name)
     except OSError:
         return b""
 
@@ -806,15 +803,15 @@ def test_a_full_disk_leaves_a_database_that_can_be_used(tmp_path):
 
     store = SnapshotStore(str(tmp_path))
     store._run(f"PRAGMA max_page_count = {len(store._read('PRAGMA page_count'))}")
-    store.keep_bytes(os.urandom(1 << 20))
+    store.keep(os.urandom(1 << 20))
     with pytest.raises(ClaudeboxError, match="full"):
         store.save()
     store._run("PRAGMA max_page_count = 100000")
 
-    name = store.keep_bytes(b"kept")
+    name = store.keep(b"kept")
     store.save()
 
-    assert b"".join(SnapshotStore(str(tmp_path)).read_content(name)) == b"kept"
+    assert SnapshotStore(str(tmp_path)).read_content(name) == b"kept"
 
 
 def test_what_was_not_written_is_not_taken_for_kept(tmp_path, monkeypatch):
@@ -825,15 +822,15 @@ def test_what_was_not_written_is_not_taken_for_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(undo_store, "_WAIT", 0.05)
     other, store = (undo_store.SnapshotStore(str(tmp_path)) for _ in range(2))
     other._run("BEGIN IMMEDIATE")
-    store.keep_bytes(b"kept")
+    store.keep(b"kept")
     with pytest.raises(ClaudeboxError, match="locked"):
         store.save()
     other._run("COMMIT")
 
-    name = store.keep_bytes(b"kept")
+    name = store.keep(b"kept")
     store.save()
 
-    assert b"".join(store.read_content(name)) == b"kept"
+    assert store.read_content(name) == b"kept"
 
 
 def test_no_content_is_swept_while_another_session_uses_the_store(tmp_path):
@@ -855,13 +852,13 @@ def test_a_damaged_content_is_not_put_back(tmp_path):
     from claudebox.undo.store import SnapshotStore
 
     store = SnapshotStore(str(tmp_path))
-    name = store.keep_bytes(b"kept" * 100)
+    name = store.keep(b"kept" * 100)
     store.save()
-    assert b"".join(store.read_content(name)) == b"kept" * 100
+    assert store.read_content(name) == b"kept" * 100
     for data in (b"not compressed", zlib.compress(b"other")):
         store._run("UPDATE content SET data = ?", data)
         with pytest.raises(OSError, match="damaged"):
-            b"".join(store.read_content(name))
+            store.read_content(name)
 
 
 def test_the_agent_reaches_no_snapshot(project):
@@ -1034,7 +1031,7 @@ def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):
     scan.look()
     assert len(scan._unread) == 20
     again.write_snapshot("s", scan.snapshot())
-    assert b"".join(again.read_content(again.read_snapshot("s").entries["f0"].content)) == b"0"
+    assert again.read_content(again.read_snapshot("s").entries["f0"].content) == b"0"
     assert again.names() == ["s"]
 
 

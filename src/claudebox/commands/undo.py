@@ -253,7 +253,7 @@ class _Undo:
         scan = Scan(start.root, store, known, most=max(start.most, wanted.most), names=names,
                     skipped=find_skipped(start, self._instance.directory))  # fmt: skip
         scan.told = lambda done, every: _tell("read", done, every)
-        return scan.run(undo_refs.read_present(start, store.keep_bytes if store is not None else None))
+        return scan.run(undo_refs.read_present(start, store.keep if store is not None else None))
 
 
 def _short(name: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from claudebox.base import syscalls
 from claudebox.base.files import Closing, open_beneath, read_at
+from claudebox.undo.manifest import find_digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def read_kept(store: SnapshotStore, entry: KeptEntry | None) -> bytes | None:
     if not entry.content or entry.size > MOST_TEXT:
         return None
     try:
-        return b"".join(store.read_content(entry.content))
+        return store.read_content(entry.content)
     except OSError:  # the present is not kept
         return None
 
@@ -45,4 +45,4 @@ def read_left(store: SnapshotStore, root: int, path: str, entry: KeptEntry) -> t
     if kept is not None:
         return kept, True
     content = read_present(root, path)
-    return content, content is None or not entry.content or syscalls.new_sha256(content).digest() == entry.content
+    return content, content is None or not entry.content or find_digest(content) == entry.content

@@ -18,7 +18,6 @@ from claudebox.base.records import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import hashlib
     from collections.abc import Callable, Iterable
     from typing import Any, Literal
 
@@ -164,14 +163,14 @@ def unpack(plain: tuple[Any, ...]) -> Snapshot:
 _bytes_by_own = [1 << 20]  # hashed by Python's own SHA-256 before OpenSSL is loaded
 
 
-def new_digest(length: int) -> hashlib._Hash:
-    """Return a SHA-256 hash for so many bytes; loading OpenSSL takes as long as Python's own needs for a megabyte."""
-    if _bytes_by_own[0] < length:
+def find_digest(content: bytes) -> bytes:
+    """Return the SHA-256; loading OpenSSL takes as long as Python's own needs for a megabyte."""
+    if _bytes_by_own[0] < len(content):
         import hashlib
 
-        return hashlib.sha256()
-    _bytes_by_own[0] -= length
-    return syscalls.new_sha256()
+        return hashlib.sha256(content).digest()
+    _bytes_by_own[0] -= len(content)
+    return syscalls.new_sha256(content).digest()
 
 
 LATE = "it was changed before the snapshot reached it"
@@ -182,6 +181,7 @@ _WILD = frozenset("*?[/")  # what makes a name a pattern
 _EVERY = 512  # names between two looks at the clock
 _MOST_ENTRIES = 4_000_000  # they take two gigabytes
 _MOST_NEW = 4 << 30  # bytes that one snapshot adds
+_LARGEST = 512 << 20  # bytes of a file, whatever is wanted: it is held in memory
 
 
 class Scan:
@@ -196,7 +196,7 @@ class Scan:
         names: Iterable[str] = (), skipped: Iterable[str] = (),
     ) -> None:  # fmt: skip
         """`known` is an earlier snapshot, `names` are excluded names and patterns, `skipped` paths are left out."""
-        self._root, self._store, self._most = root, store, most
+        self._root, self._store, self._most = root, store, min(most, _LARGEST)
         self.deadline = float("inf")
         self.opener: trees.Opener | None = None  # opens directories that deny us reading
         self.identity: tuple[int, int] | None = None  # device and inode that the root must have
@@ -401,15 +401,13 @@ class Scan:
             row, length = pack_row(status), status.st_size
             if not stat.S_ISREG(status.st_mode) or length > self._most or (strict and row != self._entries[path].row):
                 raise OSError(LATE)
-            if self._store is None:
-                digest = _digest(descriptor, length)
-            else:
-                self._new += length
-                if self._new > _MOST_NEW:
-                    raise OSError(f"more than {_MOST_NEW >> 30} GiB of new contents at once")
-                digest = self._store.keep(descriptor, length)
-            if pack_row(os.fstat(descriptor)) != row:
+            self._new += length if self._store is not None else 0
+            if self._new > _MOST_NEW:
+                raise OSError(f"more than {_MOST_NEW >> 30} GiB of new contents at once")
+            content = os.read(descriptor, length + 1)
+            if len(content) != length or pack_row(os.fstat(descriptor)) != row:
                 raise OSError("it changed while it was read")
+            digest = self._store.keep(content) if self._store is not None else find_digest(content)
             return KeptEntry(row, digest)
 
     def drop_late(self, released: int) -> None:
@@ -423,13 +421,6 @@ class Scan:
             else:  # only its inode is known
                 self._entries[path] = KeptEntry(_ROW.pack(*(0,) * 6, entry.inode))
                 self._leave_out(path, "late", LATE)
-
-
-def _digest(descriptor: int, length: int) -> bytes:
-    digest = new_digest(length)
-    while piece := os.read(descriptor, 1 << 20):
-        digest.update(piece)
-    return digest.digest()
 
 
 def _compile(patterns: list[str]) -> Callable[[str], object]:

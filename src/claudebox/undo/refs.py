@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_INDEX_LIMIT = 1 << 30
+_INDEX_LIMIT = 512 << 20
 _STAGE = 0x3000  # in the flags of an index entry
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATIENCE, _POLL = 2.0, 0.02  # seconds for which another git may hold a lock
@@ -257,7 +257,7 @@ def _move_checkout(
 ) -> str:
     """Move branch, HEAD and index back, all of them or none; return why not."""
     before, now = rows
-    index = b"".join(store.read_content(bytes.fromhex(before.index))) if before.index else b""
+    index = store.read_content(bytes.fromhex(before.index)) if before.index else b""
     with _IndexLock(f"{git_dir}/index") as lock:
         lock.write(index, before.index_mtime)
         if not _is_unmoved(now, git_dir):

@@ -235,8 +235,7 @@ class _Restoring:
                 _give(temporary, directory, entry)
             else:
                 with Closing(os.open(temporary, _NEW, 0o600, dir_fd=directory)) as opened:
-                    for piece in self._store.read_content(entry.content):
-                        write_all(opened, piece)
+                    write_all(opened, self._store.read_content(entry.content))
                     _give(opened, None, entry)
                     os.fchmod(opened, entry.mode)
             os.utime(temporary, ns=(entry.mtime, entry.mtime), dir_fd=directory, follow_symlinks=False)

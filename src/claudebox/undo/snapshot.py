@@ -140,7 +140,7 @@ def _keep_end(
         skipped = {*skipped, *find_skipped(start, directory)}
         scan = Scan(beginning.root, store, start, most=start.most, names=start.excluded, skipped=skipped)
         scan.deadline, scan.opener, scan.identity = deadline, opener, beginning.identity
-        refs = undo_refs.read_present(start, store.keep_bytes)
+        refs = undo_refs.read_present(start, store.keep)
         end = scan.run(refs, patience=max(0.0, deadline - time.monotonic()) + _READING)
         if "." in end.left_out and end.left_out["."].text == LOST:
             raise ClaudeboxError(LOST)
@@ -323,7 +323,7 @@ class SnapshotJob:
     def write(self) -> None:
         from claudebox.undo.refs import with_index
 
-        keep = self._store.keep_bytes
+        keep = self._store.keep
         snapshot = self._scan.snapshot(with_index(row, *self._indexes[row.private], keep) for row in self._refs)
         left_out = dict(snapshot.left_out)
         for mount in self._plan.mounts:

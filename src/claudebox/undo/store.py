@@ -12,12 +12,11 @@ import os
 
 from claudebox.base.errors import ClaudeboxError
 from claudebox.undo import manifest
-from claudebox.undo.manifest import new_digest
+from claudebox.undo.manifest import find_digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
     from typing import Any
 
     from claudebox.undo.manifest import Snapshot
@@ -25,23 +24,22 @@ if TYPE_CHECKING:
 
 DATABASE = "snapshots.sqlite"
 UNDO = "-undo"  # suffix of snapshots that were taken before an undo
-_VERSION = 5  # before: other rows, and files of our own format
+_VERSION = 6  # before: other rows, and files of our own format
 _MARSHAL = 2  # the oldest format that holds all we write, read by every Python
 _LOCK = "lock"
-_PIECE = 1 << 20
 _BATCH = 8 << 20  # bytes written at once
-_WAIT = 5.0  # seconds for other sessions of this project; the end of a session waits as well
+_WAIT = 2.0  # seconds for other sessions of this project; the end of a session waits as well
 _SWEEP = 8  # contents are swept with every so many sessions
 _SCHEMA = (
     "PRAGMA auto_vacuum = FULL",
     "DROP TABLE IF EXISTS session",
     """CREATE TABLE session (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, root TEXT, whole INTEGER,
     start BLOB, finish BLOB)""",
-    "CREATE TABLE IF NOT EXISTS content (digest BLOB, part INTEGER, data BLOB, PRIMARY KEY (digest, part))",
+    "DROP TABLE IF EXISTS content",
+    "CREATE TABLE content (digest BLOB PRIMARY KEY, data BLOB)",
     f"PRAGMA user_version = {_VERSION}",
 )
 _REMEDY = "if they are damaged, move the directory away; the next session begins a new one"
-_DAMAGED = "its content in the snapshot is damaged"
 
 
 class SnapshotStore:
@@ -121,7 +119,7 @@ class SnapshotStore:
         """Write the contents that were kept."""
         rows, self._new, self._size = self._new, [], 0
         if rows:
-            self._run_all("INSERT OR REPLACE INTO content VALUES (?, ?, ?)", rows)
+            self._run_all("INSERT OR REPLACE INTO content VALUES (?, ?)", rows)
 
     def draw_number(self) -> int:
         """Return a number for a new session, greater than any before."""
@@ -193,69 +191,37 @@ class SnapshotStore:
             return self._unpack(root, content)
         return None
 
-    def keep(self, descriptor: int, length: int) -> bytes:
-        """Keep the contents of a descriptor of about this length; return the digest."""
-        piece = os.read(descriptor, min(length + 1, _PIECE))
-        if len(piece) < _PIECE and len(piece) <= length:  # nearly all are small
-            return self.keep_bytes(piece)
-        digest = new_digest(length)
-        while piece:
-            digest.update(piece)
-            piece = os.read(descriptor, _PIECE)
-        name = digest.digest()
-        if name not in self._digests():
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            again = new_digest(length)
-            for part, piece in enumerate(iter(lambda: os.read(descriptor, _PIECE), b"")):
-                again.update(piece)
-                self._add(name, part, piece)
-            if again.digest() != name:
-                self.save()
-                self._run("DELETE FROM content WHERE digest = ?", name)
-                self._digests().discard(name)
-                raise OSError("it changed while it was read")
-        return name
-
-    def keep_bytes(self, content: bytes) -> bytes:
+    def keep(self, content: bytes) -> bytes:
         """Keep a content; return its digest."""
-        digest = new_digest(len(content))
-        digest.update(content)
-        name = digest.digest()
+        import zlib
+
+        name = find_digest(content)
         if name not in self._digests():
-            self._add(name, 0, content)
+            packed = zlib.compress(content, 1)
+            self._digests().add(name)
+            self._new.append((name, packed))
+            self._size += len(packed)
+            if self._size > _BATCH:
+                self.save()
         return name
 
     def _digests(self) -> set[bytes]:
         if self._known is None:
-            self._known = {digest for (digest,) in self._read("SELECT digest FROM content WHERE part = 0")}
+            self._known = {digest for (digest,) in self._read("SELECT digest FROM content")}
         return self._known
 
-    def _add(self, name: bytes, part: int, piece: bytes) -> None:
+    def read_content(self, name: bytes) -> bytes:
+        """Return a content, given its digest; raise OSError if it is missing or damaged."""
         import zlib
 
-        packed = zlib.compress(piece, 1)
-        self._digests().add(name)
-        self._new.append((name, part, packed))
-        self._size += len(packed)
-        if self._size > _BATCH:
-            self.save()
-
-    def read_content(self, name: bytes) -> Iterator[bytes]:
-        """Yield a content in pieces, given its digest; raise OSError if it is missing or damaged."""
-        import zlib
-
-        digest = new_digest(_PIECE)
-        part = 0
         try:
-            while rows := self._read("SELECT data FROM content WHERE digest = ? AND part = ?", name, part):
-                piece = zlib.decompress(rows[0][0])
-                digest.update(piece)
-                yield piece
-                part += 1
+            for (packed,) in self._read("SELECT data FROM content WHERE digest = ?", name):
+                content = zlib.decompress(packed)
+                if find_digest(content) == name:
+                    return content
         except (ClaudeboxError, zlib.error):
-            raise OSError(_DAMAGED) from None
-        if digest.digest() != name:
-            raise OSError(_DAMAGED if part else "its content is not in the snapshots")
+            pass
+        raise OSError("its content is missing in the snapshots, or damaged there")
 
     def prune(self, keep: int) -> None:
         """Delete all but the newest sessions and sweep from time to time, unless another process uses the store."""
