@@ -12,6 +12,9 @@ import pytest
 from tests.conftest import is_disarmed
 from tests.support import repositories
 
+from claudebox.base.state import MANIFEST, Instance
+from claudebox.report import leftovers
+
 PYTHON = "/usr/bin/python3"
 # Runs the real launcher in which one function fails.
 DRIVER = """
@@ -162,3 +165,22 @@ def test_a_project_that_was_closed_skips_nothing_at_the_end(user_box):
     assert result.returncode == 7, result.stderr
     assert ".envrc" in result.stderr
     assert is_disarmed(result.stderr, "n/.git")
+
+
+@pytest.mark.parametrize("name", ["20261119T100000.000Z-0123456789abcdef-n1-7.jsonl", ""])
+@pytest.mark.parametrize("content", [b"", bytes(100)])
+def test_a_note_that_a_loss_of_power_emptied_counts_for_the_whole_project(tmp_path, name, content):
+    # proves END-01
+    instance = Instance("/srv/project", str(tmp_path), "0123456789abcdef")
+    os.makedirs(instance.directory)
+    Path(instance.directory, MANIFEST).write_text(instance.root)
+    note = leftovers.Unlooked(leftovers.Scope("/srv/project", "/home", (), (), ()), instance, name)
+    note.leave()
+    path = tmp_path / leftovers.NOTES / note.name
+    path.write_bytes(content)
+
+    with open(path, "rb") as held:
+        found = leftovers.read_note(str(path), held.fileno(), str(tmp_path))
+
+    assert found is not None
+    assert (found.scope.workdir, found.is_known) == ("/srv/project", False)

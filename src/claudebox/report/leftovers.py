@@ -288,7 +288,8 @@ class Unlooked:
 
     def __init__(self, scope: Scope, instance: Instance, name: str) -> None:
         """Write it under the name that the session has in the log."""
-        self.name = name.removesuffix(SUFFIX) or f"{os.getpid()}.{time.monotonic_ns()}"
+        # The name says of which project it is, if a loss of power leaves nothing in the file.
+        self.name = name.removesuffix(SUFFIX) or f"{time.monotonic_ns()}-{instance.name}-{os.getpid()}"
         self._directory = self._descriptor = -1
         try:
             self._directory = base_state.open_state(instance.state, NOTES)
