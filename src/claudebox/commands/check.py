@@ -81,12 +81,9 @@ def _wrap(text: str, start: str) -> Iterable[str]:
 def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     """Start what a launch would start; then look at what else this machine can and cannot do."""
     path = programs.search_path(environ, machine.current_directory())
-    of_launch = list(_launch(environ, wanted))
-    yield from of_launch
+    yield from _launch(environ, wanted)
     rows: list[tuple[str, Callable[[], Row]]] = []
-    if of_launch[0].status == "ok":
-        rows.append(("network inet", lambda: _inet(wanted, environ, path)))
-        rows.append(("network allow", lambda: _allow(wanted, environ)))
+    rows.append(("network inet", lambda: _uplink(path)))
     if remedies.find_container():
         rows.append(("container", _container))
     rows += [
@@ -154,35 +151,13 @@ def _login(asked: session.Planned) -> Finding:
     return Finding("login", "ok", detail)
 
 
-def _try_tier(wanted: Examined, environ: dict[str, str], network: str, *words: str) -> int:
-    """Run a program in the same sandbox with another network; return its status, or raise what went wrong."""
-    trial = wanted.policy.replace(
-        program="exec", words=words, network=network, secrets=(), packages=(), credential=None, published=()
-    )
-    try:
-        planned = session.make_plan(wanted.settings, trial, environ)
-        with rehearsal.temporary_state(planned.host.instance):
-            return rehearsal.try_out(planned, session.FetchedValues())
-    except ClaudeboxError as error:
-        raise ClaudeboxError(f"cannot be used: {error.message}", hint=error.hint) from None
-
-
-def _inet(wanted: Examined, environ: dict[str, str], path: tuple[str, ...]) -> Row:
-    """Report which program connects tier `inet` and why, after trying it."""
-    _try_tier(wanted, environ, "inet", "true")
+def _uplink(path: tuple[str, ...]) -> Row:
+    """Report which program connects tier `inet`, and why; `--check --network inet` tries it."""
     found = uplink.find_uplinks(path)
-    why = "".join(f"; {problem}" for problem in dict.fromkeys(candidate.problem for candidate in found[:-1]))
-    return "ok", f"a sandbox was connected by {found[-1].path}, behind its rules{why}", ""
-
-
-def _allow(wanted: Examined, environ: dict[str, str]) -> Row:
-    """Report which programs reach listed domains in tier `allow`: all, or those that honour a proxy."""
-    route = ("grep", "-q", "198.18.0.0", "/proc/net/fib_trie")  # exists only where the kernel can redirect
-    status = _try_tier(wanted, environ, "allow", *route)
-    if not status:
-        return "ok", "all programs reach the proxy, also those without proxy support", ""
-    detail = "works for programs that honour HTTPS_PROXY: this kernel cannot redirect others to the proxy"
-    return "warning", detail, "`sudo modprobe -a nf_tables nft_chain_nat nft_redir`"
+    problems = "; ".join(dict.fromkeys(candidate.problem for candidate in found if candidate.problem))
+    if found[-1].problem:
+        return "warning", f"cannot be used: {problems}", "; ".join(dict.fromkeys(row.remedy for row in found))
+    return "ok", f"connected by {found[-1].path}" + (f"; {problems}" if problems else ""), ""
 
 
 def _container() -> Row:
