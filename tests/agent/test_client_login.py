@@ -121,6 +121,7 @@ def test_an_agent_cannot_put_another_account_in_place(box, hosts, real_client):
     assert Path(path).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_twenty_sessions_that_start_together_spend_the_refresh_token_once(user_box, hosts):
     # proves AUTH-02, I01
     reach(user_box, hosts)

@@ -191,6 +191,7 @@ def test_a_signal_to_claudebox_ends_the_client_as_it_would_without(user_box, mod
     assert survivors.stdout == b""
 
 
+@pytest.mark.slow
 def test_the_sandbox_costs_the_client_little_time(user_box, model, claude, bare):
     served = model()
     inside: list[float] = []

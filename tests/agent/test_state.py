@@ -210,6 +210,7 @@ def test_a_home_that_cannot_be_written_is_one_clear_line(user_box, problem):
     assert "cannot be kept" in result.stderr
 
 
+@pytest.mark.slow
 def test_twenty_sessions_of_one_project_and_of_many_lose_nothing(user_box):
     # proves INST-02
     script = (

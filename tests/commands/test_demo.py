@@ -89,6 +89,7 @@ def test_the_demonstration_holds_what_is_promised_and_leaves_nothing_behind(box,
     assert os.listdir(box.home) == []
 
 
+@pytest.mark.slow
 def test_the_demonstration_says_so_where_a_secret_or_a_hook_is_let_in(user_box, demo, checkout):
     altered = bake(checkout, {})
     path = Path(altered, "src/claudebox/git/plan.py")

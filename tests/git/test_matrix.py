@@ -96,6 +96,7 @@ LAYOUTS = {
     "git commit -qam m; git rebase -q o || git status -s",
     "nothing committed": "git init -q; w one 1; git add one; echo remote.git >>.git/info/exclude",
 }
+MOST_DIFFERENT = ("linked worktree", "configuration per worktree, hooks", "rebase under way")
 FIRST = {
     "merge under way": "t git status; w one both; t git add one; t git commit -qm resolved; t git log --oneline",
     "sha256": "export GIT_DEFAULT_HASH=sha256",
@@ -121,7 +122,14 @@ def test_commands_do_inside_what_they_do_outside(box):
     compare(box, "plain")
 
 
-@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "plain"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(layout, marks=() if layout in MOST_DIFFERENT else pytest.mark.slow)
+        for layout in LAYOUTS
+        if layout != "plain"
+    ],
+)
 def test_commands_do_inside_what_they_do_outside_in_every_layout(user_box, layout):
     # proves GIT-02, GIT-03, GIT-04
     compare(user_box, layout)

@@ -18,6 +18,7 @@ from tests.run.pieces import HEAVY, LIGHT, Piece
 # Who lives behind a registry with an authority of its own has to tell each program; those of the system do no harm.
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 AUTHORITIES = ("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+SLOW = ("java", "venv and pip")
 PIECES = {**LIGHT, **(HEAVY if os.environ.get("CLAUDEBOX_TEST_WORK") else {})}
 
 
@@ -35,7 +36,7 @@ def outcome(box, piece: Piece, result) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "java" else ()) for name in sorted(PIECES)]
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in sorted(PIECES)]
 )
 def test_a_piece_of_work_is_the_same_inside(user_box, name):
     # proves TOOL-11, SAND-06
