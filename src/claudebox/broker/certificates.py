@@ -12,7 +12,6 @@ import ipaddress
 import marshal
 import os
 import ssl
-from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -45,7 +44,7 @@ def issue(hosts: Iterable[str]) -> tuple[bytes, dict[str, bytes]]:
     certificate = (
         _blank(_NAME, key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
         .add_extension(constraints, critical=True)
         .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA256())
@@ -59,7 +58,7 @@ def issue(hosts: Iterable[str]) -> tuple[bytes, dict[str, bytes]]:
             _blank(x509.Name([]), own_key.public_key(), issuer=_NAME)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=True)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(_usage("digital_signature"), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(own_key.public_key()), critical=False)
             .add_extension(issuer, critical=False)
@@ -84,55 +83,35 @@ def _blank(
     )
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def _usage(*names: str) -> x509.KeyUsage:
+    every = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+             "key_cert_sign", "crl_sign", "encipher_only", "decipher_only")  # fmt: skip
+    return x509.KeyUsage(**{name: name in names for name in every})
 
 
-class Issued(NamedTuple):
-    """An authority's certificate, and TLS contexts for each host."""
-
-    trusted: bytes
-    contexts: dict[str, ssl.SSLContext]
-
-
-async def obtain(hosts: Iterable[str]) -> Issued:
-    """Issue certificates in a child process, with which the authority's key ends."""
+async def obtain(hosts: Iterable[str]) -> tuple[bytes, dict[str, ssl.SSLContext]]:
+    """Return an authority's certificate, and TLS contexts for each host; the authority's key ends with a child."""
     names = tuple(hosts)
     outlet, inlet = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if child == 0:
-        _make(names, inlet)
+        try:
+            write_all(inlet, marshal.dumps(issue(names)))
+        finally:
+            os._exit(0)
     os.close(inlet)
-    text = await asyncio.get_running_loop().run_in_executor(None, _read, outlet, child)
+
+    def read() -> bytes:
+        with open(outlet, "rb") as file:
+            text = file.read()
+        os.waitpid(child, 0)
+        return text
+
+    text = await asyncio.get_running_loop().run_in_executor(None, read)
     if not text:
         raise OSError("the certificates for the hosts of secrets could not be made")
     trusted, chains = marshal.loads(text)  # noqa: S302 - our own child wrote it
-    return Issued(trusted, {host: server_context(host, chain) for host, chain in chains.items()})
-
-
-def _make(hosts: tuple[str, ...], inlet: int) -> None:
-    """In the child: issue the certificates and exit."""
-    try:
-        write_all(inlet, marshal.dumps(issue(hosts)))
-    finally:
-        os._exit(0)
-
-
-def _read(outlet: int, child: int) -> bytes:
-    with open(outlet, "rb") as file:
-        text = file.read()
-    os.waitpid(child, 0)
-    return text
+    return trusted, {host: server_context(host, chain) for host, chain in chains.items()}
 
 
 def server_context(host: str, chain: bytes) -> ssl.SSLContext:

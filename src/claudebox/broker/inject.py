@@ -13,7 +13,6 @@ import base64
 import binascii
 import contextlib
 import functools
-import os
 import re
 import ssl
 import threading
@@ -342,28 +341,6 @@ class _Rules(Rules):
         return Cleaner(lambda: self._substitution.recognizer)
 
 
-_PASSAGES = 128  # connections
-
-
-class Passages:
-    """Other ports of the hosts of secrets: /etc/hosts leads them to us too, and they pass unchanged."""
-
-    def __init__(self, dialer: Dialer, log: Log) -> None:
-        self._dialer = dialer
-        self._record = functools.partial(log.record, service="secrets")
-        self._room = Room(_PASSAGES, _DESCRIPTORS)
-
-    def serve(self, reception: Reception, listener: socket.socket, host: str, port: int) -> None:
-        reception.listen(listener, self._room, lambda caller: self._lead(caller, host, port))
-
-    async def _lead(self, caller: Visitor, host: str, port: int) -> None:
-        caller.heard()
-        passage = Passage(self._record, Admission(host, port, "passage"))
-        with contextlib.suppress(Denied, NoConnection):
-            await passage.dial(self._dialer.dial(host, port))
-            await passage.carry(caller)
-
-
 AUTHORITY, NAMED = "authority", "named"  # files of bwrap: all authorities, and the added ones only
 
 
@@ -379,20 +356,32 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
     watch = RangeWatch(config.ranges)
     watch.start()
     dialer = Dialer(watch.ranges, config.proxy)
-    issued = await certificates.obtain(host for secret in secrets for host, _ in secret.hosts)
+    trusted, contexts = await certificates.obtain(host for secret in secrets for host, _ in secret.hosts)
     own = config.authorities or _bundle(config.bundle)
-    trusted = syscalls.memory_file(own)
-    place = f"/proc/self/fd/{trusted}" if own else ""
-    interceptor = Interceptor(secrets, issued.contexts, place, dialer, context.log)
-    os.close(trusted)
+    with Closing(syscalls.memory_file(own)) as bundle:
+        place = f"/proc/self/fd/{bundle}" if own else ""
+        interceptor = Interceptor(secrets, contexts, place, dialer, context.log)
     context.interceptor = interceptor
     for name, others in ((AUTHORITY, config.inside or own), (NAMED, config.named)):
         for descriptor in context.files(name):
-            threading.Thread(target=_write, args=(descriptor, others + issued.trusted), daemon=True).start()
-    passages = Passages(dialer, context.log)
+            threading.Thread(target=_write, args=(descriptor, others + trusted), daemon=True).start()
+    record = functools.partial(context.log.record, service="secrets")
+
+    async def pass_on(caller: Visitor, host: str, port: int) -> None:
+        """Carry a connection to another port of these hosts, which /etc/hosts leads to us too."""
+        caller.heard()
+        passage = Passage(record, Admission(host, port, "passage"))
+        with contextlib.suppress(Denied, NoConnection):
+            await passage.dial(dialer.dial(host, port))
+            await passage.carry(caller)
+
+    room = Room(_MOST, _DESCRIPTORS)
     for name, host, port in config.listeners:
-        serve = interceptor.serve if interceptor.find_handler(host, port) else passages.serve
-        serve(context.reception, await context.wait_listener(name), host, port)
+        listener = await context.wait_listener(name)
+        if interceptor.find_handler(host, port):
+            interceptor.serve(context.reception, listener, host, port)
+        else:
+            context.reception.listen(listener, room, functools.partial(pass_on, host=host, port=port))
 
     async def close() -> None:
         watch.close()

@@ -57,9 +57,8 @@ def run_holder(link: Link, control: socket.socket, published: list[tuple[int, in
         process.end_with(parent)  # joining a user namespace may have made the kernel forget
         if watch is not None:
             watch.install()
-        listeners = [listener for port in link.host_ports for listener in _listen_for_host(port)]
-        served = {row.name: _serve(row) for row in link.served}
-        listeners += served.values()
+        relayed, served = _listen(link)
+        listeners = [*relayed, *served.values()]
         if not link.program and (problem := find_way_out()):
             raise SetupFailed(problem)
         no_redirect = bool(link.redirect) and not _redirect_works(served[link.redirect])
@@ -130,23 +129,28 @@ def listen_on_loopback(port: int) -> list[socket.socket]:
     return made
 
 
-def _listen_for_host(port: int) -> list[socket.socket]:
+def _listen(link: Link) -> tuple[list[socket.socket], dict[str, socket.socket]]:
+    """Open the listeners in this network: those of the relay to the host, and by name those of the broker."""
+    relayed: list[socket.socket] = []
+    served: dict[str, socket.socket] = {}
+    port = 0
     try:
-        return listen_on_loopback(port)
+        for port in link.host_ports:
+            relayed += listen_on_loopback(port)
+        for row in link.served:
+            port = row.port
+            served[row.name] = _serve(row)
     except OSError as error:
         raise SetupFailed(f"port {port} of the sandbox's loopback: {error.strerror}") from None
+    return relayed, served
 
 
 def _serve(served: Served) -> socket.socket:
-    """Open a listener in this network that the broker answers."""
     kind = socket.SOCK_STREAM if served.kind == "stream" else socket.SOCK_DGRAM
     listener = socket.socket(socket.AF_INET, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    try:
-        listener.bind((served.address, served.port))
-        if served.kind == "stream":
-            listener.listen(_BACKLOG)
-    except OSError as error:
-        raise SetupFailed(f"port {served.port} of the sandbox's loopback: {error.strerror}") from None
+    listener.bind((served.address, served.port))
+    if served.kind == "stream":
+        listener.listen(_BACKLOG)
     return listener
 
 
