@@ -20,7 +20,8 @@ def used(user_box):
     for words in (("init", "-q"), ("config", "user.email", "a@b"), ("config", "user.name", "a")):
         box.host("git", *words).check_returncode()
     box.host("git", "commit", "-q", "--allow-empty", "-m", "first").check_returncode()
-    assert box.sh(HOOKED).returncode == 0
+    assert box.sh(HOOKED, cwd=box.mkdir("part")).returncode == 0
+    assert not os.path.exists(f"{box.project}/.git/refs/claudebox"), "an import leaves nothing"
     box.write(f"{box.home}/settings.toml", 'network = "full"\n', mode=0o600)
     os.symlink("../settings.toml", f"{box.home}/.claudebox/config.toml")
     box.write(f"{box.home}/.local/share/bash-completion/completions/claudebox", "complete")

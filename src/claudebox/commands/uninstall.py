@@ -14,6 +14,7 @@ from claudebox.base import console, trees
 from claudebox.base.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.base.files import PACKAGE, list_names, read_small, real_path
 from claudebox.base.state import Instance
+from claudebox.git.facts import find_root
 from claudebox.host.machine import current_home
 from claudebox.many.tmux import Tmux
 from claudebox.many.worktrees import Copies
@@ -48,7 +49,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         _check_idle(home, state)
     projects = dict(_projects(state))
     files = [path for path in (f"{home}/{name}" for name in _SHELL_FILES) if os.path.lexists(path)]
-    refs = [path for root in projects.values() for path in _empty_refs(root)]
+    refs = list(dict.fromkeys(path for root in projects.values() for path in _empty_refs(root)))
     rows = [(f"~/{STATE}", _describe(state, len(projects)))] if present else []
     rows += [(path.replace(home, "~", 1), "man page" if "/man/" in path else "completion") for path in files]
     rows += [(path, "empty") for path in refs]
@@ -97,8 +98,9 @@ def _describe(state: str, projects: int) -> str:
 
 
 def _empty_refs(root: str) -> list[str]:
-    """Return what imports leave in a repository: a directory of refs without any."""
-    places = (f"{root}/.git/refs/claudebox", f"{root}/refs/claudebox")
+    """Return what a killed import left in the repository of a project: a directory of refs without any."""
+    top = find_root(root)
+    places = (f"{top}/.git/refs/claudebox", f"{top}/refs/claudebox")
     return [path for path in places if real_path(path) == path and os.path.isdir(path) and not os.listdir(path)]
 
 

@@ -6,6 +6,7 @@ the configuration of the host's a generated one is mounted, and its hooks are re
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 
@@ -78,11 +79,9 @@ class Side:
         """Remove the temporary refs: what they lead to is in its place by now, or was refused."""
         if self.carriers:
             self.box.ask("update-ref", "--stdin", data="".join(f"delete {name}\n" for name in self.carriers).encode())
-        try:
-            os.rmdir(f"{self.repository}/{os.path.dirname(self.carrier)}")
-            os.rmdir(f"{self.repository}/refs/claudebox")
-        except OSError:
-            return
+        for place in (os.path.dirname(self.carrier), "refs/claudebox"):
+            with contextlib.suppress(OSError):  # git has removed it, or another session uses it
+                os.rmdir(f"{self.repository}/{place}")
 
     def read_refs(self) -> None:
         """Read branches, tags and remote-tracking branches, without symbolic refs."""
