@@ -103,13 +103,13 @@ async def bench(
     permits = Permits(permit) if permit else None
     secret = Replacement("TOKEN", VALUE, PLACEHOLDER, frozenset({(HOST, 443)}), frozenset({b"x-mine"}), permits, read)
     record = Log(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
-    authority, contexts = await certificates.obtain([HOST])
+    own, contexts = await certificates.obtain([HOST])
     reception = Reception()
     interceptor = Interceptor([secret, *rows], contexts, str(bundle), dialer, record)  # type: ignore[arg-type]
     listener = socket.create_server(("127.0.0.1", 0))
     interceptor.serve(reception, listener, HOST, 443)
     try:
-        yield Bench(authority, dialer, listener.getsockname()[1], log, secret)
+        yield Bench(own, dialer, listener.getsockname()[1], log, secret)
     finally:
         reception.close()
         interceptor.close()
