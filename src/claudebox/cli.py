@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from claudebox.settings.files import SettingsReader
-    from claudebox.settings.layers import Layer, Settings
+    from claudebox.settings.layers import Settings
     from claudebox.settings.verbs import Verb
 
 
@@ -78,9 +78,6 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
 
 def _read_own_agents(environ: dict[str, str]) -> tuple[SettingsReader | None, ClaudeboxError | None]:
     """Make the agents of the user known, which change what a first word means; return the reader, and what is wrong."""
-    home = environ.get("HOME", "")
-    if home.startswith("/") and os.path.isdir(home) and not list_names(f"{home}/.claudebox/agents"):
-        return None, None
     from claudebox.host import machine
     from claudebox.settings import files
 
@@ -132,22 +129,18 @@ def _enter_project(verb: Verb | None, flags: Settings, environ: dict[str, str]) 
         return flags
     from claudebox.git import facts as git_facts
     from claudebox.host import machine
-    from claudebox.settings import layers
+    from claudebox.settings import files, layers
 
-    home, start = machine.current_home(environ), machine.current_directory()
-    own: tuple[Layer, ...] = ()
-    if layers.look_up("profile", flags, environ) or os.path.lexists(f"{home}/.claudebox/config.toml"):
-        from claudebox.settings import files as settings_files
-
-        reader = flags.reader or settings_files.SettingsReader(home)
-        try:
-            own = settings_files.layers(flags, environ, reader)
-        except ClaudeboxError as error:
-            if verb is None or verb.launches or verb.strict:
-                raise
-            console.warn(f"{error.message}; going on without your settings")
-            reader.user_layers = ()
-        flags = flags.replace(reader=reader)
+    start = machine.current_directory()
+    reader = flags.reader or files.SettingsReader(machine.current_home(environ))
+    try:
+        own = files.layers(flags, environ, reader)
+    except ClaudeboxError as error:
+        if verb is None or verb.launches or verb.strict:
+            raise
+        console.warn(f"{error.message}; going on without your settings")
+        own = reader.user_layers = ()
+    flags = flags.replace(reader=reader)
     if verb is None or verb.launches:
         flags = layers.choose_agent(flags, environ, own)
     project = layers.look_up("project", flags, environ, own)

@@ -6,8 +6,6 @@ same sandbox.
 
 from __future__ import annotations
 
-import os
-
 from claudebox.base import console
 from claudebox.base.errors import DECLINED, ClaudeboxError
 from claudebox.base.records import Value
@@ -47,7 +45,7 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
     A detached session was confirmed before it started, and has a `notifier`. `state` replaces ~/.claudebox.
     """
     showing = flags.on("dry_run") or flags.on("explain")
-    settings, files = read_settings(flags, environ, approve=None if showing else _approve)
+    settings, reader = read_settings(flags, environ, approve=None if showing else _approve)
     planned = make_plan(settings, decide_policy(settings, environ), environ, state=state)
     if showing:
         from claudebox.plan import explain
@@ -59,7 +57,7 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
     from claudebox.run.terminal import open_terminal
 
     policy, host, plan = planned.policy, planned.host, planned.plan
-    if notifier is None and not _ask(planned, files):
+    if notifier is None and not _ask(planned, reader):
         return DECLINED
     values = fetch(planned, environ)
     prepare.check_project(plan)  # asking and fetching may have taken long
@@ -79,12 +77,12 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
 
 def agree(flags: Settings, environ: dict[str, str]) -> Planned | None:
     """Show a session that another process will run, and ask; return None if the user declined."""
-    settings, files = read_settings(flags, environ, approve=_approve)
+    settings, reader = read_settings(flags, environ, approve=_approve)
     planned = make_plan(settings, decide_policy(settings, environ), environ)
-    return planned if _ask(planned, files) else None
+    return planned if _ask(planned, reader) else None
 
 
-def _ask(planned: Planned, files: SettingsReader | None) -> bool:
+def _ask(planned: Planned, reader: SettingsReader) -> bool:
     """Show what will run; ask unless `confirm` makes that unnecessary (UX-02). Return whether to start."""
     from claudebox.base import state as base_state
     from claudebox.plan import audit
@@ -102,39 +100,33 @@ def _ask(planned: Planned, files: SettingsReader | None) -> bool:
         notes += programs.describe_absent(directories, inside, planned.host.home, chosen=chosen)
     if plan.policy.program == "exec" and (said := dict(plan.absent).get(plan.policy.words[0])) and said not in notes:
         notes.append(said)  # each time: it is what the user is about to miss
-    configured = settings.all("profile") or (files is not None and files.present())
-    chosen = bool(configured) or plan.policy.network_origin != "default"
+    chosen = bool(settings.all("profile")) or reader.present() or plan.policy.network_origin != "default"
     quiet = settings.on("quiet")
     shown = audit.lines(plan, before, asking=asking, quiet=quiet, settled=settled, notes=notes, chosen=chosen)
     console.write(shown)
     if asking and not console.confirm("Proceed? [Y/n] ", default=True):
         return False
-    if files is not None:
-        files.save()
+    reader.save()
     return True
 
 
 def read_settings(
     flags: Settings, environ: dict[str, str], *, approve: Callable[[Iterable[str]], bool] | None = None
-) -> tuple[Settings, SettingsReader | None]:
-    """Return the settings of a launch here, and the reader of the settings files if there are any."""
+) -> tuple[Settings, SettingsReader]:
+    """Return the settings of a launch here, and the reader of the settings files."""
     from claudebox.host import machine
-    from claudebox.settings import layers
+    from claudebox.settings import files, layers
 
     home = machine.current_home(environ)
-    configured = layers.look_up("profile", flags, environ) or os.path.lexists(f"{home}/.claudebox/config.toml")
-    if approve and not configured and not flags.on("yes") and not layers.look_up("network", flags, environ):
+    reader = flags.reader or files.SettingsReader(home)
+    chosen = reader.present() or any(layers.look_up(key, flags, environ) for key in ("profile", "network"))
+    if approve is not None and not chosen and not flags.on("yes"):
         from claudebox.commands import first_launch
 
-        configured = first_launch.ask_settings(home, environ)
-    if not configured and not os.path.lexists(".claudebox.toml"):
-        flags = layers.choose_agent(flags, environ)
-        return layers.merge(flags, environ), flags.reader
-    from claudebox.settings import files as settings_files
-
-    reader = flags.reader or settings_files.SettingsReader(home)
-    flags = layers.choose_agent(flags, environ, settings_files.layers(flags, environ, reader))
-    return settings_files.apply(flags, environ, reader, workdir=machine.current_directory(), approve=approve), reader
+        if first_launch.ask_settings(home, environ):
+            reader = files.SettingsReader(home)
+    flags = layers.choose_agent(flags, environ, files.layers(flags, environ, reader))
+    return files.apply(flags, environ, reader, workdir=machine.current_directory(), approve=approve), reader
 
 
 def _approve(request: Iterable[str]) -> bool:

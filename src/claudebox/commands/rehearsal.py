@@ -53,8 +53,7 @@ class Examined:
 def read_examined(flags: Settings, environ: dict[str, str]) -> Examined:
     """Read settings as a launch does; nothing is asked or written."""
     settings, reader = session.read_settings(flags, environ)
-    files = tuple(dict.fromkeys(reader.opened)) if reader is not None else ()
-    return Examined(settings, session.decide_policy(settings, environ), files)
+    return Examined(settings, session.decide_policy(settings, environ), tuple(dict.fromkeys(reader.opened)))
 
 
 def try_out(planned: session.Planned, values: session.FetchedValues) -> int:
