@@ -58,3 +58,32 @@ def test_a_piece_of_work_is_the_same_inside(user_box, name):
     assert outside.returncode == piece.status, outside.stdout + outside.stderr
     assert expected[1] or piece.status, "a piece that prints nothing shows nothing"
     assert outcome(user_box, piece, inside) == expected, inside.stderr
+
+
+# A manager of packages in the home, how it is installed there, and what it does outside, inside, and outside again.
+TURNS = {
+    "pnpm": (
+        "npm install --silent --no-audit --no-fund --prefix ~/tools pnpm@9", "tools/node_modules/.bin",
+        ("pnpm --silent init && pnpm --silent add ms@2.1.3", "pnpm --silent add is-odd@3.0.1 && pnpm exec which node",
+         "pnpm --silent add is-even@1.0.0 && node -e 'require(\"is-odd\"), require(\"ms\")'"),
+    ),
+    "uv": (
+        "python3 -m venv ~/tools && ~/tools/bin/pip install -q uv && mkdir -p ~/.local/share/uv/tools", "tools/bin",
+        ("uv init -q --python /usr/bin/python3 && uv add -q idna", "uv add -q attrs && uvx -q pycowsay moo | grep moo",
+         "uv run -q python -c 'import attr, idna'"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not os.environ.get("CLAUDEBOX_TEST_WORK"), reason="only `scripts/test --work` asks registries")
+@pytest.mark.parametrize("name", TURNS)
+def test_what_is_installed_outside_and_inside_in_turn_works(user_box, name):
+    # proves TOOL-04, TOOL-05, TOOL-11
+    install, path, (first, second, third) = TURNS[name]
+    user_box.environ |= {**(dict.fromkeys(AUTHORITIES, BUNDLE) if os.path.exists(BUNDLE) else {}), "UV_NATIVE_TLS": "1"}
+    user_box.host("bash", "-c", install, timeout=300).check_returncode()
+    user_box.environ["PATH"] = f"{user_box.home}/{path}:/usr/local/bin:/usr/bin:/bin"
+
+    for run, script in ((user_box.host, first), (user_box.run, second), (user_box.host, third)):
+        result = run("bash", "-c", script, timeout=300)
+        assert result.returncode == 0, (script, result.stdout, result.stderr)
