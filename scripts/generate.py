@@ -9,6 +9,7 @@ import ast
 import importlib
 import json
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +71,7 @@ def agents_table() -> str:
     known = {name for name, _, _ in paths.PROTECTED}
     protected = {path: why for row in rows for path, why in row.protected if path not in known}
     hidden = {path: why for row in rows for path, why in row.hidden}
+    addresses = sorted({api.base_url for row in rows for api in row.upstreams if api.base_url})
     return "\n".join((
         '"""What every launch must know of all agents; written by scripts/generate from their rows: do not edit."""',
         "", "from __future__ import annotations", "",
@@ -78,6 +80,10 @@ def agents_table() -> str:
         *_pairs("PROTECTED", protected), "",
         "# In the home: where they keep logins and conversations.",
         *_pairs("HIDDEN", hidden), "",
+        "# Variables with the addresses that keys are sent to: no project sets them.",
+        "ADDRESSES: frozenset[str] = frozenset((",
+        *textwrap.wrap(", ".join(map(json.dumps, addresses)), 116, initial_indent="    ", subsequent_indent="    "),
+        "))  # fmt: skip", "",
     ))  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = No
         from claudebox.agent.login import LoginCopy
 
         login_copy = LoginCopy(policy.agent.name, host.agent.login, host.instance, environ)
-    hint = policy.agent.resume_hint
+    hint = policy.agent.extras.resume_hint
     terminal = open_terminal(pty=not plan.detached, filtered=policy.filter_terminal, hint=hint)
     receipt = settings.one("receipt").value
     try:

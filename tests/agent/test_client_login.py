@@ -211,7 +211,7 @@ def test_a_login_made_inside_is_kept_for_all_projects_if_the_person_says_so(user
     screen = terminal(user_box)
 
     screen.shell(user_box.program, "-y")
-    screen.expect("for all projects?")
+    screen.expect("Keep it outside")
     screen.type(reply) if reply else screen.key("Enter")
     assert screen.status() == 0
     other = user_box.mkdir(f"{user_box.base}/other")

@@ -119,6 +119,9 @@ def agent_box(user_box: Box) -> Box:
     user_box.environ["PATH"] = f"{INSTALLED}/npm/node_modules/.bin:{INSTALLED}/aider/bin:/usr/local/bin:/usr/bin:/bin"
     user_box.host("git", "init", "-q").check_returncode()
     user_box.write("look.py", LOOK)
+    # What the project itself uses leads no agent elsewhere.
+    other = "sk-proj-of-the-project-Xw3Jt5Rb8Mc2Nf6Gh9Zv1Lq4"
+    user_box.write(".env", f"OPENAI_API_KEY={other}\nGEMINI_API_KEY={other}\nOPENAI_BASE_URL=http://127.0.0.1:9\n")
     return user_box
 
 

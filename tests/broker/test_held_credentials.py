@@ -71,7 +71,7 @@ def test_a_login_stays_outside_and_what_it_is_good_for_is_told():
     assert values(result)["CLAUDE_CODE_OAUTH_TOKEN"] == UPSTREAM.placeholder
     assert dict(traits).items() <= values(result).items()
     assert config(result).login == "/l"
-    assert not [row for row in result.mounts if row.dest.startswith(CLAUDE.login) and row.source]
+    assert not [row for row in result.mounts if row.dest.startswith(CLAUDE.extras.login) and row.source]
 
 
 def test_without_a_credential_or_a_wish_for_it_there_is_no_broker():

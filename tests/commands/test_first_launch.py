@@ -9,8 +9,8 @@ import pytest
 from tests.support.client import equip
 from tests.support.tui import Tui
 
+from claudebox.agent.claude import CLAUDE
 from claudebox.host import texts
-from claudebox.tables.paths import TEXTS
 
 TOKEN = "ghp_0aA1bB2cC3dD4eE5fF6gG7hH8iI9jJ0kK1lL"
 BRING = r"of ~/\.claude in, read-only\? \[Y/n\] "
@@ -113,7 +113,7 @@ def test_more_than_texts_is_not_looked_through_for_ever(tmp_path):
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills/model.bin").write_bytes(bytes(5 << 20))
     (tmp_path / "rules").symlink_to("/proc")
-    found = texts.examine(str(tmp_path), TEXTS)
+    found = texts.examine(str(tmp_path), CLAUDE.extras.texts)
 
     assert set(found.oversized) == {"skills", "rules"}
     assert found.links == ()

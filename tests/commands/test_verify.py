@@ -153,7 +153,7 @@ BREAKS = {
     home = os.environ["HOME"]
     plan = plan.replace(variables=(*plan.variables, Variable("X", os.environ["CLAUDEBOX_CANARY"], "x", "x"),
                                    Variable("Y", spec(plan)["held"][::-1], "x", "x")))
-    plan = changed(plan, CLAUDE.login + "/store", kind="ro-bind", source=home + "/.claude")
+    plan = changed(plan, CLAUDE.extras.login + "/store", kind="ro-bind", source=home + "/.claude")
     plan = rows(plan, lambda row: row.kind != "copy" and row.dest not in spec(plan)["sockets"],
                 [show(plan.broker.models[0].login, "/run/claudebox/x"), show(home + "/.ssh")])
     proxy = plan.broker.proxy.replace(domains=(AllowedDomain("claudebox.invalid", "broken on purpose"),))

@@ -44,6 +44,7 @@ def test_the_client_s_hint_how_to_resume_is_erased_whatever_it_sends_after_it(ti
     # proves SHOW-01, NEW-D13
     hint = b"\x1b[2mResume this session with:\x1b[22m\r\n\x1b[2mclaude --resume 136a2d4b\x1b[22m\r\n\x1b[2m\x1b[22m"
 
-    assert _erase_hint(b"some output\r\n" + hint + title, CLAUDE.resume_hint, 80) == b"\x1b[2A\x1b[J"
-    assert _erase_hint(hint + b"\r\n" + title, CLAUDE.resume_hint, 20) == b"\x1b[4A\x1b[J"  # as of 2.1.197; wrapped
-    assert _erase_hint(hint + title + b"more output", CLAUDE.resume_hint, 80) == b""
+    mark = CLAUDE.extras.resume_hint
+    assert _erase_hint(b"some output\r\n" + hint + title, mark, 80) == b"\x1b[2A\x1b[J"
+    assert _erase_hint(hint + b"\r\n" + title, mark, 20) == b"\x1b[4A\x1b[J"  # as of 2.1.197; wrapped
+    assert _erase_hint(hint + title + b"more output", mark, 80) == b""

@@ -457,6 +457,7 @@ def test_a_project_file_may_not_be_a_link_even_to_a_good_file(person):
         ('[env]\nNODE_OPTIONS = "--require ./x"', "a project cannot set `NODE_OPTIONS`"),
         ('[env]\nLD_LIBRARY_PATH = "."', "a project cannot set `LD_LIBRARY_PATH`"),
         ('[env]\nANTHROPIC_BASE_URL = "https://example.org"', "a project cannot set `ANTHROPIC_BASE_URL`"),
+        ('[env]\nOPENAI_BASE_URL = "https://example.org"', "a project cannot set `OPENAI_BASE_URL`"),
         ('[env]\nhttps_proxy = "http://example.org"', "a project cannot set `https_proxy`"),
         ('[env]\nGIT_CONFIG_COUNT = "1"', "a project cannot set `GIT_CONFIG_COUNT`"),
         ('[env]\nPATH = "./bin"', "`PATH` is made by claudebox"),

@@ -71,7 +71,7 @@ OWN_WORDS = {
     "--",
     *FLAGS,
     *FORMER,
-    *CLAUDE.background,
+    *CLAUDE.extras.background,
     *CLAUDE.subcommands,
     *kinds.NAMES,
     *(verb.word for verb in VERBS),

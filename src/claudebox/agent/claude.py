@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from claudebox.agent.record import AgentKind, LoginFile, ModelService, Seed, Upstream
+from claudebox.agent.record import AgentKind, Extras, LoginFile, ModelService, Seed, Upstream
 
 _READ_ONLY = ("the client inside is the host's own, read-only", "run it on the host: the next session has the new one")
 _REMOTE = (
@@ -86,6 +86,36 @@ UPSTREAM = ModelService(
     first_party="_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL",  # or it leaves features out, as for any gateway
 )  # fmt: skip
 
+EXTRAS = Extras(
+    background={"--bg": "--detach", "--background": "--detach", "--tmux": "--detach"},
+    own_search=frozenset(("doctor",)),  # or it advises to edit ~/.bashrc
+    servers="mcp",
+    server_lists=frozenset(
+        ("add", "add-from-claude-desktop", "add-json", "get", "list", "remove", "reset-project-choices")
+    ),
+    servers_home=".claude.json",
+    servers_file="/run/claudebox/mcp.json",
+    resume_hint=b"Resume this session with:",
+    # The sandbox is what the first asks for; the second would need a login that stays outside.
+    answers=(
+        (
+            f"{_MANAGED}/managed-settings.d/claudebox.json",
+            '{"skipDangerousModePermissionPrompt": true, "disableRemoteControl": true}\n',
+        ),
+    ),
+    login="/run/claudebox/login",  # around the store, because the client locks it from outside
+    statuses="claude/sessions",
+    managed=_MANAGED,
+    not_inherited=frozenset((
+        ".claude.json", ".config.json", ".credentials.json", ".credentials", "backups", "cache", "debug", "downloads",
+        "file-history", "history.jsonl", "ide", "local", "paste-cache", "plans", "projects", "remote-settings.json",
+        "session-env", "sessions", "shell-snapshots", "shell_snapshots", "statsig", "stats-cache.json", "tasks",
+        "telemetry", "todos", "usage-data",
+    )),
+    texts=("CLAUDE.md", "agents", "commands", "output-styles", "rules", "skills"),
+    env_of_root=(("IS_SANDBOX", "1", "the client refuses root outside of a sandbox"),),
+)  # fmt: skip
+
 CLAUDE = AgentKind(
     name="claude",
     title="Claude Code",
@@ -125,17 +155,10 @@ CLAUDE = AgentKind(
         "respawn": (_BACKGROUND, "`claudebox attach`"), "rm": (_BACKGROUND, "`claudebox drop`"),
         "kill": (_BACKGROUND, "`claudebox stop`"),
     },
-    background={"--bg": "--detach", "--background": "--detach", "--tmux": "--detach"},
-    own_search=frozenset(("doctor",)),  # or it advises to edit ~/.bashrc
-    servers="mcp",
-    server_lists=frozenset(
-        ("add", "add-from-claude-desktop", "add-json", "get", "list", "remove", "reset-project-choices")
-    ),
-    servers_file="/run/claudebox/mcp.json",
     task=("-p", "--output-format", "json"),
+    task_env=(("CLAUDE_CODE_MAX_RETRIES", "3"),),  # or it retries for many minutes; engines and `tries` retry better
     said="result",
     resume=("--resume", "{id}"),
-    resume_hint=b"Resume this session with:",
     directory=".claude",
     state=((".claude", "claude"),),
     seeds=(
@@ -146,24 +169,8 @@ CLAUDE = AgentKind(
             lock=".claude.json.lock",
         ),
     ),
-    # The sandbox is what the first asks for; the second would need a login that stays outside.
-    answers=(
-        (
-            f"{_MANAGED}/managed-settings.d/claudebox.json",
-            '{"skipDangerousModePermissionPrompt": true, "disableRemoteControl": true}\n',
-        ),
-    ),
-    login="/run/claudebox/login",  # around the store, because the client locks it from outside
     transcripts="claude/projects/*/*.jsonl",
-    statuses="claude/sessions",
-    managed=_MANAGED,
     instructions=f"{_MANAGED}/CLAUDE.md",
-    not_inherited=frozenset((
-        ".claude.json", ".config.json", ".credentials.json", ".credentials", "backups", "cache", "debug", "downloads",
-        "file-history", "history.jsonl", "ide", "local", "paste-cache", "plans", "projects", "remote-settings.json",
-        "session-env", "sessions", "shell-snapshots", "shell_snapshots", "statsig", "stats-cache.json", "tasks",
-        "telemetry", "todos", "usage-data",
-    )),
     protected=((".claude", "the host's own claude runs hooks and commands from here"),),
     hidden=(
         (".claude", "the host's own Claude state and login"),
@@ -176,7 +183,6 @@ CLAUDE = AgentKind(
         ("DISABLE_AUTOUPDATER", "1", "the client is read-only inside"),
         ("DISABLE_INSTALLATION_CHECKS", "1", "the client is not where its installer put it"),
     ),
-    env_of_root=(("IS_SANDBOX", "1", "the client refuses root outside of a sandbox"),),
     keys=("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
     # Which model, how much, how long; none of them holds a secret.
     passed=(
@@ -209,4 +215,5 @@ CLAUDE = AgentKind(
         ("DISABLE_AUTO_COMPACT", "no compaction wanted", ""),
     ),
     upstream=UPSTREAM,
+    extras=EXTRAS,
 )  # fmt: skip

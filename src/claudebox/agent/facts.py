@@ -11,7 +11,7 @@ from claudebox.base.files import Closing, list_names, parse_object, read_small, 
 from claudebox.base.records import Value
 from claudebox.host.programs import executable
 from claudebox.host.records import AgentFacts
-from claudebox.tables.paths import STATE, TEXTS
+from claudebox.tables.paths import STATE
 from claudebox.tables.secrets import looks_secret, value_looks_secret
 
 TYPE_CHECKING = False
@@ -77,20 +77,20 @@ def find_agent(
     brings = bool(policy.inherit or policy.shared_home)
     inherited = find_inherited(policy, home) if brings else ()
     servers: bytes = b""
-    if agent.servers and any(request.name == agent.servers for request in policy.inherit):
-        servers, told = find_servers(home)
+    if agent.extras.servers and any(request.name == agent.extras.servers for request in policy.inherit):
+        servers, told = find_servers(f"{home}/{agent.extras.servers_home}")
         inherited = (*inherited, *told)
     return AgentFacts(
         login=login,
         client=client,
         client_problem=problem,
-        parts=list_parts(agent, home) if brings and agent.not_inherited else (),
+        parts=list_parts(agent, home) if brings and agent.extras.not_inherited else (),
         inherited=inherited,
         texts=_examine_texts(policy, home),
         mcp_servers=servers,
-        managed=find_managed(agent) if agent.managed else (),
+        managed=find_managed(agent) if agent.extras.managed else (),
         memory_files=(
-            (read_small(agent.instructions, follow=True) if agent.managed else None) or b"",
+            (read_small(agent.instructions, follow=True) if agent.extras.managed else None) or b"",
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
         ),
     )
@@ -98,11 +98,12 @@ def find_agent(
 
 def _examine_texts(policy: Policy, home: str) -> Texts | None:
     agent = policy.agent
-    if not agent.not_inherited or not (policy.inherit or policy.shared_home):
+    if not agent.extras.not_inherited or not (policy.inherit or policy.shared_home):
         return None
     from claudebox.host import texts
 
-    names = TEXTS if policy.shared_home else (row.name for row in policy.inherit)
+    wanted = {row.name for row in policy.inherit}
+    names = [name for name in agent.extras.texts if policy.shared_home or name in wanted]
     return texts.examine(f"{home}/{agent.directory}", names)
 
 
@@ -382,7 +383,7 @@ def find_inherited(policy: Policy, home: str) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys(_names(document)))
 
 
-def find_servers(home: str) -> tuple[bytes, tuple[tuple[str, str], ...]]:
+def find_servers(path: str) -> tuple[bytes, tuple[tuple[str, str], ...]]:
     """Return the MCP servers of the user's own configuration as a file for the client, and what to say of each.
 
     Values of variables and headers that look like secrets stay out and are named; a server that has one among its
@@ -390,7 +391,7 @@ def find_servers(home: str) -> tuple[bytes, tuple[tuple[str, str], ...]]:
     """
     import json
 
-    table = _read_document(f"{home}/.claude.json", _STATE_LIMIT).get("mcpServers")
+    table = _read_document(path, _STATE_LIMIT).get("mcpServers")
     servers, told = {}, []
     for name, row in table.items() if isinstance(table, dict) else ():
         if not isinstance(row, dict):
@@ -442,10 +443,11 @@ def list_parts(agent: AgentKind, home: str) -> tuple[tuple[str, str, bool], ...]
 
 
 def find_managed(agent: AgentKind) -> tuple[tuple[str, str], ...]:
-    """List what the administrator manages; CLAUDE.md is joined with ours, drop-ins stand beside ours."""
+    """List what the administrator manages; instructions are joined with ours, drop-ins stand beside ours."""
     rows: list[tuple[str, str]] = []
-    for directory in (agent.managed, f"{agent.managed}/managed-settings.d"):
-        names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
-        paths = [f"{directory}/{name}" for name in names if name not in ("CLAUDE.md", "managed-settings.d")]
+    beside = {os.path.dirname(path) for path, _ in agent.extras.answers}
+    for directory in (agent.extras.managed, *beside):
+        paths = [f"{directory}/{name}" for name in (sorted(os.listdir(directory)) if os.path.isdir(directory) else ())]
+        paths = [path for path in paths if path != agent.instructions and path not in beside]
         rows += [(path, real_path(path)) for path in paths if os.path.exists(path)]
     return tuple(rows)

@@ -9,7 +9,6 @@ from claudebox.plan import environment as plan_environment
 from claudebox.plan.records import Mount, Variable
 from claudebox.settings.layers import list_words
 from claudebox.tables.environment import CLIENT_DIRECTORY
-from claudebox.tables.paths import TEXTS
 from claudebox.tables.secrets import looks_secret
 
 TYPE_CHECKING = False
@@ -30,34 +29,34 @@ def plan_mounts(policy: Policy, host: Host, held: str) -> Iterable[Mount]:
 
     `held` is the credential that the broker holds, or nothing.
     """
-    agent = policy.agent
+    agent, extras = policy.agent, policy.agent.extras
     yield from _program(policy, host)
     for path, place in agent.state:
         reason = "conversations and settings of this project"
         yield Mount(f"{host.home}/{path}", "bind", reason, f"{host.instance.directory}/{place}", role="state")
-    if not agent.login:
+    if not extras.login:
         pass
     elif held:
-        yield Mount(f"{agent.login}/store", "dir", "no login is kept inside", mode=0o755, role="state")
+        yield Mount(f"{extras.login}/store", "dir", "no login is kept inside", mode=0o755, role="state")
     elif host.agent.login.known:
         store = f"{host.instance.login}/store"
         reason = f"a short-lived token of the login of {host.agent.login.source}"
-        yield Mount(f"{agent.login}/store", "ro-bind", reason, store, role="state")
+        yield Mount(f"{extras.login}/store", "ro-bind", reason, store, role="state")
     else:
-        yield Mount(agent.login, "bind", "for a login made inside", host.instance.own_login, role="state")
+        yield Mount(extras.login, "bind", "for a login made inside", host.instance.own_login, role="state")
     home, brought = f"{host.home}/{agent.directory}", dict(_inherited(policy, host))
     for name, real in brought.items():
         yield Mount(f"{home}/{name}", "ro-bind", f"yours, from the host's ~/{agent.directory}", real, role="client")
     yield from _text_rows(brought, policy, host)
     for path, real in host.agent.managed:
         yield Mount(path, "ro-bind", "settings that the machine's administrator manages", real, role="client")
-    if agent.servers and any(request.name == agent.servers for request in policy.inherit):
+    if extras.servers and any(request.name == extras.servers for request in policy.inherit):
         if not host.agent.mcp_servers:
-            raise ClaudeboxError("`--set inherit=mcp`: no MCP server of ~/.claude.json can be used inside")
+            raise ClaudeboxError(f"`--set inherit=mcp`: no MCP server of ~/{extras.servers_home} can be used inside")
         reason = "your MCP servers, without their secrets"
-        yield Mount(agent.servers_file, "file", reason, content=host.agent.mcp_servers, mode=0o644, role="client")
+        yield Mount(extras.servers_file, "file", reason, content=host.agent.mcp_servers, mode=0o644, role="client")
     if policy.program != "client" or agent.printing.isdisjoint(policy.words):  # one that prints asks nothing
-        for path, content in agent.answers:
+        for path, content in extras.answers:
             reason = "answers the client's warning about permissions"
             yield Mount(path, "file", reason, content=content.encode(), mode=0o644, role="client")
 
@@ -92,8 +91,8 @@ def fill(template: str, host: Host, key: str = "", *, quoted: bool = False) -> s
 def command(policy: Policy, host: Host, arguments: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return the agent's command line, with `arguments` of claudebox's own."""
     agent = policy.agent
-    brings = host.agent.mcp_servers and policy.words[:1] != (agent.servers,)
-    servers = (f"--mcp-config={agent.servers_file}",) if brings else ()
+    brings = host.agent.mcp_servers and policy.words[:1] != (agent.extras.servers,)
+    servers = (f"--mcp-config={agent.extras.servers_file}",) if brings else ()
     always = () if policy.words[:1] and policy.words[0] in agent.unarmed else agent.always
     own = (*(fill(word, host, quoted='"' in word) for word in always), *arguments, *servers)
     return (agent.program, *own, *policy.words)
@@ -104,8 +103,8 @@ def lists_servers(policy: Policy) -> bool:
     agent, words = policy.agent, policy.words
     return (
         policy.program == "client"
-        and words[:1] == (agent.servers,)
-        and words[1:2] in {(word,) for word in agent.server_lists}
+        and words[:1] == (agent.extras.servers,)
+        and words[1:2] in {(word,) for word in agent.extras.server_lists}
     )
 
 
@@ -140,17 +139,17 @@ def mountpoints(policy: Policy, host: Host) -> tuple[tuple[str, bool], ...]:
 
 
 def _inherited(policy: Policy, host: Host) -> Iterable[tuple[str, str]]:
-    agent = policy.agent
-    present = {name: real for name, real, _ in host.agent.parts if name not in agent.not_inherited}
+    agent, extras = policy.agent, policy.agent.extras
+    present = {name: real for name, real, _ in host.agent.parts if name not in extras.not_inherited}
     if policy.shared_home:
         yield from ((name, real) for name, real in sorted(present.items()) if not find_exposed(real, agent, host))
         return
     for request in policy.inherit:
-        if request.name == agent.servers:
+        if request.name == extras.servers:
             continue
         if request.name not in present:
             # An answer for all that will be there, or for another agent.
-            if (request.name in TEXTS or not agent.not_inherited) and not request.origin.startswith("-"):
+            if (request.name in extras.texts or not extras.not_inherited) and not request.origin.startswith("-"):
                 continue
             raise ClaudeboxError(f"`{request.origin}`: there is no `{request.name}` in the host's ~/{agent.directory}")
         if exposed := find_exposed(present[request.name], agent, host):
@@ -196,7 +195,7 @@ def find_exposed(real: str, agent: AgentKind, host: Host) -> str:
     for hidden in host.places.hidden:
         place = hidden.fact.real
         inside = real[len(own) + 1 :].partition("/")[0] if place == own and real.startswith(f"{own}/") else ""
-        if inside and inside not in agent.not_inherited:
+        if inside and inside not in agent.extras.not_inherited:
             continue
         if f"{real}/".startswith(f"{place}/") or f"{place}/".startswith(f"{real}/"):
             return hidden.fact.path
@@ -257,10 +256,10 @@ def _describe_missing_key(policy: Policy, host: Host, named: set[str]) -> str:
 def plan_variables(policy: Policy, host: Host, held: str) -> Iterable[Variable]:
     """Return the variables that make the agent feel at home."""
     agent = policy.agent
-    if policy.words[:1] and policy.words[0] in agent.own_search:  # no agent runs then (SAND-10)
+    if policy.words[:1] and policy.words[0] in agent.extras.own_search:  # no agent runs then (SAND-10)
         path = f"{plan_environment.search_path(host)}:{host.home}/.local/bin"
         yield Variable("PATH", path, "claudebox", "programs, and where the client looks for its own")
-    for name, template, reason in (*agent.env, *(agent.env_of_root if host.uid == 0 else ())):
+    for name, template, reason in (*agent.env, *(agent.extras.env_of_root if host.uid == 0 else ())):
         yield Variable(name, fill(template, host), "claudebox", reason)
     if held or (agent.upstreams and policy.auth == "broker"):
         return

@@ -89,6 +89,25 @@ class Upstream(Value):
     seeds: tuple[Seed, ...] = ()  # besides the agent's, where this API is asked
 
 
+class Extras(Value):
+    """What an agent has that shares settings and a login with the host: Claude Code alone, so far."""
+
+    background: dict[str, str] = {}  # noqa: RUF012 - flags for sessions in the background, and ours instead
+    own_search: frozenset[str] = frozenset()  # words that look for the agent's own programs in the home
+    resume_hint: bytes = b""  # the line before the one that says how to resume
+    servers: str = ""  # subcommand for MCP servers, and the name that brings them in with `inherit`
+    server_lists: frozenset[str] = frozenset()  # what follows it to look at the list or change it
+    servers_home: str = ""  # file in the home of the host that has them
+    servers_file: str = ""  # path inside
+    answers: tuple[tuple[str, str], ...] = ()  # path inside and content of files that answer what a conversation asks
+    login: str = ""  # directory inside, around the login's own
+    statuses: str = ""  # directory below the instance, with files of JSON whose `status` says whether it waits
+    managed: str = ""  # settings of the machine's administrator
+    not_inherited: frozenset[str] = frozenset()  # in its directory: state, caches and logins, which never come in
+    texts: tuple[str, ...] = ()  # in its directory: instructions, commands and the like, which the user is asked about
+    env_of_root: tuple[tuple[str, str, str], ...] = ()
+
+
 class AgentKind(Value):
     """An agent: its program, its words, its files and its API."""
 
@@ -107,35 +126,24 @@ class AgentKind(Value):
     subcommands: frozenset[str] = frozenset()  # words that take everything after them (D-01)
     unarmed: frozenset[str] = frozenset()  # subcommands that do not take `always`
     not_inside: dict[str, tuple[str, str]] = {}  # noqa: RUF012 - never changed; words: why not, and what to do instead
-    background: dict[str, str] = {}  # noqa: RUF012 - flags for sessions in the background, and ours instead
-    own_search: frozenset[str] = frozenset()  # words that look for the agent's own programs in the home
     task: tuple[str, ...] = ()  # words for an answer as JSON; the prompt comes on standard input
+    task_env: tuple[tuple[str, str], ...] = ()  # numbers for a task, where the host has no other
     said: str = ""  # the field of that with the last words; without it they are the end of a text
     resume: tuple[str, ...] = ()  # words that continue the last conversation, or the one called `{id}`
-    resume_hint: bytes = b""  # the line before the one that says how to resume
-
-    servers: str = ""  # subcommand for MCP servers, and the name that brings them in with `inherit`
-    server_lists: frozenset[str] = frozenset()  # what follows it to look at the list or change it
-    servers_file: str = ""  # path inside
 
     directory: str = ""  # the agent's own in the home of the host
     state: tuple[tuple[str, str], ...] = ()  # path in the home inside, and directory of the instance that is kept there
     seeds: tuple[Seed, ...] = ()
-    answers: tuple[tuple[str, str], ...] = ()  # path inside and content of files that answer what a conversation asks
-    login: str = ""  # directory inside, around the login's own
     transcripts: str = ""  # files of conversations, below the instance; `*` in a part of the path
-    statuses: str = ""  # directory below the instance, with files of JSON whose `status` says whether it waits
-    managed: str = ""  # settings of the machine's administrator
     instructions: str = ""  # read at every start, in the home unless absolute
-    not_inherited: frozenset[str] = frozenset()  # in its directory: state, caches and logins, which never come in
 
     env: tuple[tuple[str, str, str], ...] = ()  # variables inside: name, template, reason
-    env_of_root: tuple[tuple[str, str, str], ...] = ()
     keys: tuple[str, ...] = ()  # variables that enter with the credential where no broker holds it
     passed: tuple[tuple[str, str, str], ...] = ()  # that pass from the host, as in `tables/environment.py`
     protected: tuple[tuple[str, str], ...] = ()  # paths of a project that it executes or obeys, and why
     hidden: tuple[tuple[str, str], ...] = ()  # paths of the home with its logins and conversations, and why
 
+    extras: Extras = Extras()
     upstream: ModelService = ModelService()
     upstreams: tuple[Upstream, ...] = ()
 

@@ -87,8 +87,10 @@ def offer(agent: AgentKind, instance: Instance) -> None:
     with Closing(store):
         name = os.path.basename(kind.path) if kind is not None else ""
         content = read_at(store, name, limit=1 << 20)
+        if kind is None or content is None:
+            return
         document = parse_object(content)
-        if kind is None or content is None or not (text_at(document, kind.access) and text_at(document, kind.refresh)):
+        if not (text_at(document, kind.access) and text_at(document, kind.refresh)):
             return
         made = _identity(name, store)
         if not _wanted(agent, instance):

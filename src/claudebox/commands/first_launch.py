@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 
+from claudebox.agent import kinds
 from claudebox.base import console
 from claudebox.base import state as base_state
 from claudebox.base.errors import ClaudeboxError
@@ -17,7 +18,6 @@ from claudebox.host import programs, texts
 from claudebox.host.machine import current_directory
 from claudebox.network import uplink
 from claudebox.network.tiers import TIERS
-from claudebox.tables.paths import TEXTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,9 +41,10 @@ def ask_settings(home: str, environ: dict[str, str]) -> bool:
         tier = _choose("What may programs inside reach?", "Network", rows, "inet" if works else "full", tuple(TIERS))
         confirm = _choose("When does claudebox ask before it starts?", "Ask", _TIMES, "new", ("always", "new", "never"))
         chosen = {"network": f'"{tier}"', "confirm": f'"{confirm}"'}
-        if found := texts.find_offered(f"{home}/.claude"):
-            agreed = console.confirm(f"Bring {', '.join(found)} of ~/.claude in, read-only? [Y/n] ", default=True)
-            chosen["inherit"] = json.dumps(TEXTS if agreed else ())
+        agent = kinds.find_kind(kinds.USUAL)
+        if found := texts.find_offered(f"{home}/{agent.directory}", agent.extras.texts):
+            question = f"Bring {', '.join(found)} of ~/{agent.directory} in, read-only? [Y/n] "
+            chosen["inherit"] = json.dumps(agent.extras.texts if console.confirm(question, default=True) else ())
     except ClaudeboxError:
         return False
     if TIERS[tier].listed:

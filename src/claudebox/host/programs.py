@@ -9,6 +9,7 @@ import os
 import stat
 
 from claudebox import build_paths
+from claudebox.agent import kinds
 from claudebox.base import syscalls
 from claudebox.base.console import list_some
 from claudebox.base.errors import ClaudeboxError
@@ -89,12 +90,13 @@ def describe_absent(
 ) -> Iterator[str]:
     """Yield a sentence for each directory of programs and each script that is not inside; one for all if `chosen`."""
     present = {name for directory in inside for name in _entries(directory)}
+    own = ("claudebox", *kinds.list_names())
     absent: list[str] = []
     for row in kept_out:
         if os.path.isfile(row.path):
             yield f"{spell(row.path, home)} is not inside: {describe(row, home)}"
             continue
-        names = [name for name in _entries(row.path) if name not in present and name not in ("claude", "claudebox")]
+        names = [name for name in _entries(row.path) if name not in present and name not in own]
         names = [name for name in names if os.access(os.path.join(row.path, name), os.X_OK)]
         if chosen:
             absent += names

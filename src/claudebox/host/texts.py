@@ -1,4 +1,4 @@
-"""The user's own texts for the agent, in ~/.claude: what can come along, and what keeps a part of it out.
+"""The user's own texts for the agent, in its directory: what can come along, and what keeps a part of it out.
 
 Texts are instructions, commands, agents and skills. What the client executes because of settings (hooks, plugins) is
 not among them.
@@ -10,12 +10,11 @@ import os
 
 from claudebox.base.files import list_names, read_small, real_path
 from claudebox.base.records import Value
-from claudebox.tables.paths import TEXTS
 from claudebox.tables.secrets import VALUE_PREFIXES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 
 _MOST_ENTRIES, _MOST_BYTES, _MOST_DEPTH = 2000, 4 << 20, 8
@@ -31,21 +30,21 @@ class Texts(Value):
     oversized: tuple[str, ...] = ()  # parts, and links in them, that are more than texts
 
 
-def find_offered(directory: str) -> list[str]:
-    """Return the texts that there are; an empty directory is none."""
-    return [name for name in TEXTS if _has_content(f"{directory}/{name}")]
+def find_offered(directory: str, names: Iterable[str]) -> list[str]:
+    """Return those of these texts that there are; an empty directory is none."""
+    return [name for name in names if _has_content(f"{directory}/{name}")]
 
 
 def _has_content(path: str) -> bool:
     return bool(list_names(path)) if os.path.isdir(path) else os.path.isfile(path) and os.path.getsize(path) > 0
 
 
-def examine(directory: str, names: Iterable[str]) -> Texts:
-    """Look through those of these parts that are texts, and through what links in them lead to."""
+def examine(directory: str, names: Collection[str]) -> Texts:
+    """Look through these parts, and through what links in them lead to."""
     secret: list[str] = []
     links: list[tuple[str, str]] = []
     oversized: list[str] = []
-    waiting = [(name, f"{directory}/{name}") for name in names if name in TEXTS]
+    waiting = [(name, f"{directory}/{name}") for name in names]
     for place, top in waiting:  # grows meanwhile
         found, complete = _look_through(top)
         if not complete:
@@ -54,7 +53,7 @@ def examine(directory: str, names: Iterable[str]) -> Texts:
             relative = place + path[len(top) :]
             if line:
                 secret.append(f"{relative}:{line}")
-            elif target and place in TEXTS:  # one link is followed, not one in what it leads to
+            elif target and place in names:  # one link is followed, not one in what it leads to
                 links.append((relative, target))
                 waiting.append((relative, target))
     bad = {*oversized, *(text.rpartition(":")[0] for text in secret)}

@@ -169,7 +169,7 @@ def main() -> NoReturn:
         settings, _ = session.read_settings(flags, environ)
         words = tuple(settings.one("notify").fields.values()) if settings.all("notify") else ()
         instance = Instance(agent.project, state, agent.instance)
-        statuses = f"{instance.directory}/{settings.agent.statuses}" if settings.agent.statuses else ""
+        statuses = f"{instance.directory}/{settings.agent.extras.statuses}" if settings.agent.extras.statuses else ""
         notifier.append(Notifier(agent.name, words, environ, statuses, record_begin))
         return session.run(flags, environ, notifier[0])
 

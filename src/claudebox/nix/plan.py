@@ -262,7 +262,7 @@ declare -A _claudebox_kept=()
 for _claudebox_name in $(compgen -e); do
   case $_claudebox_name in
     XDG_DATA_DIRS) ;;
-    ANTHROPIC_* | CLAUDE* | COMMA_* | EDITOR | HOME | LANG | LC_ALL | LOGNAME | NIX_* | PWD | SHELL | SSL_CERT_FILE | \\
+    {kept} | COMMA_* | EDITOR | HOME | LANG | LC_ALL | LOGNAME | NIX_* | PWD | SHELL | SSL_CERT_FILE | \\
     TERM | COLORTERM | NO_COLOR | TMPDIR | USER | XDG_* | *_proxy | *_PROXY)
       _claudebox_kept[$_claudebox_name]=${{!_claudebox_name}} ;;
   esac
@@ -299,6 +299,9 @@ def _plan_shell(policy: Policy, nix: Nix, access: NixAccess) -> Mount:
         raise ClaudeboxError(
             f"`{policy.devshell}`: this project has no dev shell", hint="it would be in `flake.nix` or `shell.nix`"
         )
-    text = _TEXT.format(words=_FLAKE_ARGUMENTS[nix.shell])
+    agent = policy.agent
+    names = {*agent.brokered, *agent.keys, *(name for name, *_ in (*agent.env, *agent.extras.env_of_root)), "CLAUDEBOX"}
+    kept = " | ".join(sorted({f"{name[: name.find('_', 1) + 1] or name}*" for name in names}))
+    text = _TEXT.format(words=_FLAKE_ARGUMENTS[nix.shell], kept=kept)
     reason = f"enters the dev shell of {nix.shell}"
     return Mount(_SHELL_SCRIPT, "file", reason, content=text.encode(), mode=0o755)

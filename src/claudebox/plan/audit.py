@@ -258,7 +258,7 @@ def _entering(plan: Plan) -> Iterator[str]:
 
 
 def _logins(plan: Plan) -> list[Mount]:
-    place = f"{plan.policy.agent.login}/store"
+    place = f"{plan.policy.agent.extras.login}/store"
     return [row for row in plan.mounts if row.dest == place and row.kind == "ro-bind"]
 
 

@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 # What only Claude Code has, or what follows from the name of the file.
 _NOT_HERE = {
-    AgentKind: frozenset((
-        "name", "answers", "env_of_root", "login", "managed", "not_inherited", "own_search",
-        "resume_hint", "server_lists", "servers", "servers_file", "upstream",
-    )),
+    AgentKind: frozenset(("extras", "name", "upstream")),
     LoginFile: frozenset(("flock", "locks", "write_lock")),
 }  # fmt: skip
 _NEEDED = {
@@ -274,6 +271,6 @@ _CHECKS: dict[str, Callable[[str], str]] = {
     "files": _check_file, "header": _check_header, "headers": _check_header, "hidden": _check_home,
     "instructions": _check_text, "keys": _check_variable, "official": _check_address, "passed": _check_variable,
     "path": _check_file, "paths": _check_open, "protected": _check_project, "state": _check_home,
-    "transcripts": _check_transcripts, "url": _check_address,
+    "task_env": _check_variable, "transcripts": _check_transcripts, "url": _check_address,
     "usage": _check_usage,
 }  # fmt: skip

@@ -16,6 +16,7 @@ from claudebox.base import console
 from claudebox.base.errors import ClaudeboxError
 from claudebox.settings.layers import SettingValue, list_words
 from claudebox.settings.table import SETTINGS
+from claudebox.tables.agents import ADDRESSES
 from claudebox.tables.environment import LOADERS, MADE
 
 TYPE_CHECKING = False
@@ -48,8 +49,8 @@ WANTED = {
     "rows": "an array of tables",
     "groups": "tables with names of your own",
 }
-# Besides LOADERS: these lead the client, and with it its key, to another server.
-_NOT_FROM_PROJECTS = frozenset((
+# Besides LOADERS: these lead an agent, and with it its key, to another server.
+_NOT_FROM_PROJECTS = ADDRESSES | frozenset((
     "ALL_PROXY", "CURL_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED",
     "REQUESTS_CA_BUNDLE",
 ))  # fmt: skip

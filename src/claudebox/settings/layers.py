@@ -166,7 +166,7 @@ class _Arguments:
         """Take a flag of ours, with the word behind it if it needs a value."""
         flag, assigned, value = word.partition("=")
         if not (self._runs_program() or (self.verb and not self.verb.launches)):
-            flag = self.agent.background.get(flag, flag)
+            flag = self.agent.extras.background.get(flag, flag)
         row = self._rows.get(flag)
         if row is None:
             return False
@@ -336,7 +336,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
     )
     _check_network(settings, policy)
     for request in policy.inherit:
-        if request.name in policy.agent.not_inherited:
+        if request.name in policy.agent.extras.not_inherited:
             raise ClaudeboxError(f"`{request.origin}`: `{request.name}` is state of the host's client and stays there")
     if not (policy.tier.uplink or policy.tier.listed):
         policy = policy.replace(addresses=())

@@ -121,7 +121,7 @@ def decide_secrets(
     """Return the secrets; a row of a later file replaces one of an earlier file for the same variable."""
     found: dict[str, SecretRequest] = {}
     for secret in map(read_secret, settings.all("secrets")):
-        if secret.env in settings.agent.key_variables:
+        if secret.env in settings.agent.brokered:
             raise ClaudeboxError(
                 f"`{secret.origin}`: `{secret.env}` is the client's key, which the broker handles by itself"
             )

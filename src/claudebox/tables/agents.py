@@ -37,3 +37,9 @@ HIDDEN: tuple[tuple[str, str], ...] = (
     (".config/opencode", "opencode's configuration, which may hold keys"),
     (".qwen", "Qwen Code's login and conversations"),
 )
+
+# Variables with the addresses that keys are sent to: no project sets them.
+ADDRESSES: frozenset[str] = frozenset((
+    "ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL", "CODE_ASSIST_ENDPOINT", "COPILOT_API_URL",
+    "COPILOT_PROVIDER_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "OPENAI_API_BASE", "OPENAI_BASE_URL"
+))  # fmt: skip

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 STATE, COPIES = ".claudebox", "work"
 
 # In the directory of an agent: the user's own texts for it, which can come along.
-TEXTS = ("CLAUDE.md", "agents", "commands", "output-styles", "rules", "skills")
 
 # Below the home unless absolute. Each hides everything beneath it (SAND-09).
 HIDDEN: tuple[tuple[str, str], ...] = (

@@ -60,7 +60,7 @@ def make_stage(environ: dict[str, str]) -> Iterator[Stage]:
     if f"{home}/".startswith(f"{here.rstrip('/')}/"):  # not a project: its programs may be used
         here = os.devnull
     path = programs.search_path(environ, here)
-    client = agent_facts.find_client(kinds.find_kind("claude"), home, path, here)
+    client = agent_facts.find_client(kinds.find_kind(kinds.USUAL), home, path, here)
     git = programs.find_tool("git", path)
     if git is None:
         raise ClaudeboxError("the demonstration needs git", hint="install the package `git`")

@@ -193,7 +193,7 @@ def _find_login(agent: AgentKind) -> tuple[str, str]:
     """Return the file inside with the copy of a login, and the field that must not be in it."""
     kind = agent.upstream.login
     assert kind is not None  # noqa: S101 - there is a login
-    return f"{agent.login}/store/{os.path.basename(kind.path)}", kind.refresh.rpartition(".")[2]
+    return f"{agent.extras.login}/store/{os.path.basename(kind.path)}", kind.refresh.rpartition(".")[2]
 
 
 def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:

@@ -54,7 +54,6 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _KILL_AFTER = 30.0  # seconds between SIGTERM and SIGKILL for a session
 _GIT_SECONDS = 600.0  # for git inside, before and after the agent
 _PAUSE = 5.0  # seconds before the second try, doubled for each further one
-_CLIENT_RETRIES = 3
 _TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504, 529}  # statuses of an upstream worth another try
 _SEARCH_SECONDS = 20.0
 _PR_SET_PDEATHSIG = 1
@@ -177,11 +176,10 @@ class _Runner:
 
     def _run_agent(self, work: str) -> int:
         task = self._task
-        retries = self._environ.get("CLAUDE_CODE_MAX_RETRIES", "")
         words = ["-y", "--profile", task.profile, "--set", "receipt=always", "--set", "undo_keep=0"]
-        if self._agent.name == kinds.USUAL:
-            # By default the client retries for many minutes; engines and `tries` retry better.
-            words += ["--env", f"CLAUDE_CODE_MAX_RETRIES={retries if retries.isdigit() else _CLIENT_RETRIES}"]
+        for name, number in self._agent.task_env:
+            given = self._environ.get(name, "")
+            words += ["--env", f"{name}={given if given.isdigit() else number}"]
         if task.budget_usd:
             left = task.budget_usd - self._spent
             if left <= 0:
