@@ -35,7 +35,7 @@ def find_secrets(policy: Policy, environ: dict[str, str], *, home: str, workdir:
 
 
 def available(source: str, origin: str, environ: dict[str, str], *, home: str) -> bool:
-    """Return whether a variable is set; refuse a file that is missing, since somebody named it."""
+    """Return whether a variable is set; refuse a file that is missing: a setting names it."""
     kind, _, rest = source.partition(":")
     if kind == "env":
         return bool(environ.get(rest))

@@ -105,7 +105,7 @@ class Reception:
         loop = asyncio.get_running_loop()
         while True:
             if not self._fits(room):
-                await _readable(listener)  # evict nobody before somebody is waiting
+                await _readable(listener)  # no eviction before a caller waits
                 await self._vacate(room)
             self._take(room)
             try:

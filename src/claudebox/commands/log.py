@@ -52,7 +52,7 @@ class Filter(Value):
 
 
 def run(settings: Settings, environ: dict[str, str]) -> int:
-    """Show what was recorded, or what the model has cost."""
+    """Show the session log, or what models have cost."""
     if settings.verb == "cost":
         return _show_spending(settings, environ)
     home, as_json = current_home(environ), settings.on("json")

@@ -271,7 +271,7 @@ class AddressWatch:
         return set(nftables.refused(self._filter, self._recorded)) if self._filter is not None else set()
 
     def ignore_refused(self) -> None:
-        """Forget what was refused until now: those were our own trials."""
+        """Ignore the refusals so far, which are our own trials."""
         self._ignored = self._kept()
 
     def log_refused(self, log: int) -> None:
@@ -298,9 +298,9 @@ def _set(name: str, value: str) -> None:
         return
 
 
-# Tier `allow`, for programs that know nothing of a proxy.
+# Tier `allow`, for programs without proxy support.
 #
-# The broker answers every permitted name with an address of a range that is used by nobody on the internet (RFC 2544).
+# The broker answers every permitted name with an address of a range that the internet does not use (RFC 2544).
 # A route makes that range local, and one rule redirects every TCP connection there to the broker's second listener.
 # What is not TCP meets a closed port.
 

@@ -1,4 +1,4 @@
-"""Ports of sandboxes at the host's loopback: opened there, and recorded for as long as somebody serves them.
+"""Ports of sandboxes at the host's loopback: opened there, and recorded while they are served.
 
 A record is a file of the state named by the port of the host, locked by the process that serves it. A relay for a
 session that runs is a process of its own, on the host's side but in the network of the sandbox; it ends with the

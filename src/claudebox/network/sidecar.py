@@ -29,7 +29,7 @@ _HINT = "run `claudebox --check`; or try the other program with `uplink`"
 
 
 class NetworkSidecar(Sidecar):
-    """The processes of ours that connect one sandbox."""
+    """Netns holder, uplink and relays of one sandbox."""
 
     def __init__(self, link: Link, state: str) -> None:
         """Open the published ports of the host, so that a clash shows before anything starts."""

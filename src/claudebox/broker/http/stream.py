@@ -182,7 +182,7 @@ class Stream(asyncio.BufferedProtocol):
             self.transport.write(view[at : at + _SLICE])
 
     async def drain(self) -> None:
-        """Wait until the other side has taken enough of what was written."""
+        """Wait until there is room to write more."""
         while self._blocked and not self.lost:
             self._writer = asyncio.get_running_loop().create_future()
             try:

@@ -173,7 +173,7 @@ class Passage:
         self.ended = True
 
     def refuse(self, rule: str) -> None:
-        """Close it, because of what was said on it."""
+        """Close it, and log why."""
         self.drop()
         self._write("denied", rule)
 
