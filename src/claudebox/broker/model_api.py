@@ -133,7 +133,7 @@ class Provider:
         self._auth = _AUTH | {config.api.header.encode()}
         self.demanding = bool(config.port)  # every request must carry the placeholder
         authority = str(config.endpoint.replace(prefix="")).partition("://")[2].encode()
-        self._prefix = (b"http://" + authority if self.egress.absolute else b"") + config.endpoint.prefix.encode()
+        self._prefix = config.endpoint.prefix.encode()
         self._skipped = len(read_path(config.api.official))  # the endpoint has a path of its own
         self._authority = authority
         self._custom = tuple((name.encode(), value.encode()) for name, value in config.headers)

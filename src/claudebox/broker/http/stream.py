@@ -297,11 +297,6 @@ class Egress:
         self._trust = trust
         self._context: ssl.SSLContext | None = None
 
-    @property
-    def absolute(self) -> bool:
-        """Return whether requests carry a whole URL for a proxy; never with a login, which its errors could quote."""
-        return self.proxy is not None and self.endpoint.scheme == "http" and not self.proxy.login
-
     async def connect(self) -> Stream:
         host = self.endpoint.host
         try:
@@ -323,7 +318,7 @@ class Egress:
         if self.proxy is None:
             return await self._open(self.endpoint.host, self.endpoint.port, secure=self.endpoint.scheme == "https")
         stream = await self._open(self.proxy.host, self.proxy.port, secure=self.proxy.tls)
-        return stream if self.absolute else await self._tunnel(stream, self.proxy)
+        return await self._tunnel(stream, self.proxy)
 
     async def _open(self, host: str, port: int, *, secure: bool) -> Stream:
         _, stream = await asyncio.get_running_loop().create_connection(
