@@ -296,7 +296,7 @@ def _model_variables(models: tuple[ApiConfig, ...]) -> Iterator[Variable]:
             secret = Deferred(MODEL_PLACEHOLDER, first + model.placeholder, last) if stands and model.shared else None
             value = text.replace("{placeholder}", "" if secret else model.placeholder)
             reason = (
-                f"stands in for {_holds(model)}, which stays outside" if stands else
+                f"stands in for {_name_source(model)}, which stays outside" if stands else
                 f"the broker asks {model.endpoint} instead"
             )  # fmt: skip
             yield Variable(name, value, "claudebox", reason, deferred=secret)
@@ -323,21 +323,21 @@ def described(plan: Plan) -> Iterator[str]:
     places: dict[str, list[str]] = {}
     for config in models:
         through = f", through the proxy of this machine, {config.proxy}" if config.proxy is not None else ""
-        places.setdefault(_what(config, plan), []).append(f"{config.endpoint}{through}")
+        places.setdefault(_name_credential(config, plan), []).append(f"{config.endpoint}{through}")
     for what, rows in places.items():
         yield f"{what} stays outside; a broker adds it to requests to {' and '.join(rows)}"
     if models and models[0].budget is not None:
         yield f"the model may cost {models[0].budget} in this session"
 
 
-def _holds(model: ApiConfig) -> str:
+def _name_source(model: ApiConfig) -> str:
     return " and ".join(row.name for row in model.credentials) or model.login_owner
 
 
-def _what(config: ApiConfig, plan: Plan) -> str:
+def _name_credential(config: ApiConfig, plan: Plan) -> str:
     upstream, names = plan.policy.agent.upstream, [row.name for row in config.credentials]
     if config.port:
-        return _holds(config)
+        return _name_source(config)
     names += [upstream.headers] if config.headers else []
     names += [upstream.certificate[0]] if config.trust.certificate and not config.credentials else []
     if config.credentials or (names and not config.login):
@@ -355,7 +355,7 @@ def as_document(plan: Plan) -> dict[str, object] | None:
             {
                 "name": model.api.name,
                 "endpoint": str(model.endpoint),
-                "holds": _what(model, plan),
+                "holds": _name_credential(model, plan),
                 "through": str(model.proxy) if model.proxy is not None else "",
                 "budget": str(model.budget) if model.budget is not None else "",
                 "address": _url(model) if model.port else "",

@@ -163,16 +163,16 @@ def decide_access(policy: Policy, nix: Nix) -> NixAccess:
         if problem:
             remedy = nix.location.remedy or "install Nix with its daemon"
             raise ClaudeboxError(f"`{policy.nix_origin}`: the Nix daemon cannot be used: {problem}", hint=remedy)
-        return _as_told(policy, nix)
+        return _follow_setting(policy, nix)
     if problem:
         return NixAccess("off", problem, nix.location.remedy)
     if not policy.tier.shared:
         kind = "daemon" if nix.daemon.trusted == "no" else "relay"
         return NixAccess("off", _OWN_NETWORK.format(policy.network), _PLAINLY.format(kind, kind))
-    return _judged(nix)
+    return _decide_automatically(nix)
 
 
-def _as_told(policy: Policy, nix: Nix) -> NixAccess:
+def _follow_setting(policy: Policy, nix: Nix) -> NixAccess:
     kind = policy.nix
     if kind == "relay" and not nix.daemon.relay:
         raise ClaudeboxError(
@@ -190,7 +190,7 @@ def _as_told(policy: Policy, nix: Nix) -> NixAccess:
     return NixAccess(kind, why, warnings=tuple(warnings), explicit=True)  # type: ignore[arg-type]
 
 
-def _judged(nix: Nix) -> NixAccess:
+def _decide_automatically(nix: Nix) -> NixAccess:
     """Decide in mode `auto`, in the tier that has the host's network anyway."""
     daemon = nix.daemon
     holes = tuple(_known_holes(nix))
