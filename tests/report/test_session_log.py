@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claudebox.base import syscalls
 from claudebox.base.errors import ClaudeboxError
 from claudebox.broker.log import Log
 from claudebox.broker.metering import TokenUsage
@@ -37,7 +38,7 @@ plain = st.recursive(
 
 @given(plain)
 def test_what_is_written_is_json_in_ascii_on_one_line(value):
-    text = report_log.render(value)
+    text = syscalls.render_json(value)
 
     assert json.loads(text) == json.loads(json.dumps(value))
     assert text.isascii()

@@ -28,7 +28,8 @@ else:
         from _sha256 import sha256 as _sha256
 
 __all__ = [
-    "call", "landlock_abi", "memory_file", "new_sha256", "parse_json", "sha256", "signal", "socket",
+    "call", "landlock_abi", "memory_file", "new_sha256", "parse_json", "render_json", "sha256", "signal",
+    "socket",
 ]  # fmt: skip
 
 _LANDLOCK_CREATE_RULESET = 444  # the same on every architecture
@@ -81,6 +82,20 @@ def parse_json(content: bytes) -> object:
         return scan(content.decode(), 0)[0]
     except (ValueError, StopIteration, RecursionError, SystemError):
         return None
+
+
+def render_json(document: object) -> str:
+    """Return a document as JSON in ASCII, by the encoder beneath `json`."""
+    try:
+        import _json
+
+        # No check for circles, `repr` for other types, no indent, the separators, not sorted, no key left out.
+        options = (None, repr, _json.encode_basestring_ascii, None, ": ", ", ", False, False, True)
+        return "".join(_json.make_encoder(*options)(document, 0))
+    except (ImportError, AttributeError, TypeError):  # a Python with another encoder
+        import json
+
+        return json.dumps(document)
 
 
 def memory_file(content: bytes, *, executable: bool = False) -> int:

@@ -65,9 +65,9 @@ class SessionLog:
         """Append a line, whole or not at all; return its length."""
         if self.descriptor < 0:
             return 0
-        line = render({"time": round(time.time(), 3), "kind": kind, **content}) + "\n"
+        line = syscalls.render_json({"time": round(time.time(), 3), "kind": kind, **content}) + "\n"
         if len(line) > LINE:  # no reader takes more
-            line = render({"time": round(time.time(), 3), "kind": kind, "too_long": len(line)}) + "\n"
+            line = syscalls.render_json({"time": round(time.time(), 3), "kind": kind, "too_long": len(line)}) + "\n"
         try:
             os.write(self.descriptor, line.encode("ascii"))
         except OSError as error:
@@ -111,32 +111,6 @@ def _number(name: str) -> int:
 def sort_names(names: Iterable[str]) -> list[str]:
     """Return the logs among these names, oldest first."""
     return sorted((name for name in names if name.endswith(SUFFIX)), key=lambda name: (_number(name), name))
-
-
-def render(value: Plain) -> str:
-    """Return JSON in ASCII; importing `json` would cost every launch more than this."""
-    if isinstance(value, str):
-        plain = value.isascii() and value.isprintable() and '"' not in value and "\\" not in value
-        return f'"{value if plain else "".join(map(_escaped, value))}"'
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(render, value))}]"
-    return f"{{{', '.join(f'{render(name)}: {render(item)}' for name, item in value.items())}}}"
-
-
-def _escaped(char: str) -> str:
-    code = ord(char)
-    if char in '"\\':
-        return f"\\{char}"
-    if 0x20 <= code < 0x7F:
-        return char
-    if code > 0xFFFF:
-        code -= 0x10000
-        return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
-    return f"\\u{code:04x}"
 
 
 def write_changes(record: SessionLog, report: Report) -> None:
