@@ -44,16 +44,19 @@ done
 git hash-object --no-filters /synced/index /synced/host | uniq | wc -l
 """
 _AGENT_TREE = "cp /g/index /scratch/index 2>/dev/null; GIT_INDEX_FILE=/scratch/index git write-tree"
-# $1, $2: the agent's index before and now, as trees; $3: the expected HEAD; $4: the new one; $5: the reflog message;
-# $6: which index both sides have then; $7: the owner of the lock. Standard input: branches for update-ref.
+# In one repository: carry the difference between two trees into its index, move HEAD and branches, all or nothing.
+# $1, $2: the other side's index before and now, as trees; $3: the expected HEAD; $4: the new one, if any; $5: the
+# reflog message; $6: which index both sides have then, if that is to be kept; $7: the owner of the lock; $8: where a
+# copy of the index can lie. Standard input: branches for update-ref. An entry as young as the index may have changed
+# in the same second, so the time of the index stays.
 _SETTLE = f"""\
 index=$GIT_DIR/index
 identify() {{ stat -c "%i %s %y" "$index" 2>/dev/null; }}
 end() {{ rm -f "$index.claudebox" "$index.lock"; exit "$1"; }}
-rm -f /synced/new /synced/new.lock
+rm -f "$8/new" "$8/new.lock"
 before=$(identify)
-cp -p "$index" /synced/new 2>/dev/null
-export GIT_INDEX_FILE=/synced/new
+cp -p "$index" "$8/new" 2>/dev/null
+export GIT_INDEX_FILE="$8/new"
 if [ "$1" = - ]; then git read-tree -i --reset "$2"; else git read-tree -i -m "$1" "$2"; fi || exit {_CONFLICT}
 unset GIT_INDEX_FILE
 if [ -e "$GIT_DIR/HEAD.lock" ]; then echo "$GIT_DIR/HEAD.lock" >&2; exit {_LOCKED}; fi
@@ -62,7 +65,7 @@ if [ -e "$GIT_DIR/HEAD.lock" ]; then echo "$GIT_DIR/HEAD.lock" >&2; exit {_LOCKE
 head=$(git symbolic-ref -q HEAD) && head="ref: $head" || head=$(git rev-parse -q --verify HEAD)
 [ "$before" = "$(identify)" ] && [ "$3" = "$head" ] || end {_CHANGED}
 cp -p "$index" "$index.claudebox" 2>/dev/null
-cat /synced/new >"$index.claudebox" || end {_FAILED}
+cat "$8/new" >"$index.claudebox" || end {_FAILED}
 [ -z "$before" ] || touch -r "$index" "$index.claudebox"
 status=0
 case $4 in
@@ -70,7 +73,7 @@ case $4 in
 "ref: "*) git symbolic-ref -m "$5" HEAD "${{4#ref: }}" || end {_FAILED} ;;
 *) git update-ref --no-deref -m "$5" HEAD "$4" || end {_FAILED} ;;
 esac
-if ! git update-ref -m "$5" -z --stdin; then
+if ! git update-ref --no-deref -m "$5" -z --stdin; then
 	[ -n "$4" ] || end {_FAILED}
 	status={_PARTLY}
 fi
@@ -87,27 +90,6 @@ if [ -n "$6" ]; then
 	mv -f /synced/new /synced/host
 fi
 exit "$status"
-"""
-# The same in the agent's repository. An entry as young as the index may have changed in the same second, so the time of
-# the index stays.
-_BRING_IN = f"""\
-index=$GIT_DIR/index
-cp /synced/index /tmp/base 2>/dev/null; cp /synced/host /tmp/host 2>/dev/null
-base=$(GIT_INDEX_FILE=/tmp/base git write-tree --missing-ok) &&
-host=$(GIT_INDEX_FILE=/tmp/host git write-tree --missing-ok) || exit {_FAILED}
-(set -C; : >"$index.lock") || exit {_LOCKED}
-end() {{ rm -f "$index.lock"; exit "$1"; }}
-rm -f /tmp/new; cp -p "$index" /tmp/new 2>/dev/null
-GIT_INDEX_FILE=/tmp/new git read-tree -i -m "$base" "$host" || end {_CONFLICT}
-[ ! -e "$index" ] || touch -r "$index" /tmp/new
-cat /tmp/new >"$index.lock" && touch -r /tmp/new "$index.lock" || end {_FAILED}
-case $1 in
-"") ;;
-"ref: "*) git symbolic-ref -m "claudebox: host" HEAD "${{1#ref: }}" || end {_FAILED} ;;
-*) git update-ref --no-deref -m "claudebox: host" HEAD "$1" || end {_FAILED} ;;
-esac
-git update-ref --no-deref -m "claudebox: host" -z --stdin || end {_FAILED}
-mv -f "$index.lock" "$index"
 """
 
 
@@ -233,8 +215,9 @@ class Checkout:
             common = "host" if same else "agent"
             reason, changed = self.move_together(self._layout.git_dir, trees, (host_head, head), moves, common)
             if not reason:
-                self._base_tree = self._agent_tree
-                self._host_tree = self._agent_tree if same else self._host_tree
+                self._base_tree = self._host_tree = self._agent_tree
+                if not same and not self._host.box.script("GIT_INDEX_FILE=/synced/host git write-tree"):
+                    self._host_tree = self._host.box.output().decode().strip()
                 return ""
             if not changed:
                 return reason
@@ -248,26 +231,9 @@ class Checkout:
 
         Return why not, and whether somebody else changed it meanwhile.
         """
-        box, owner = self._host.box, f"claudebox {os.path.basename(self._private.path)}"
-        data = render_updates(moves, len(self._host.empty_tree))
         names = (text.removeprefix(f"ref: {HEADS}") for text in heads)
         why = "checkout: moving from {} to {}".format(*names) if heads[1] else "claudebox"
-        words = (*(tree or self._host.empty_tree for tree in trees), *heads, why, common, owner)
-        limit = time.monotonic() + _LOCK_TIMEOUT
-        while True:
-            status = box.run("env", f"GIT_DIR={git_dir}", "sh", "-c", _SETTLE, "sh", *words, data=data)
-            if status != _LOCKED or time.monotonic() > limit:
-                break
-            time.sleep(_LOCK_POLL)
-        if status in (0, _PARTLY):
-            for move in moves if not status else ():
-                self._host.put(move)
-            return "", False
-        if status == _CONFLICT:
-            return "staged on both sides, yours stays", False
-        if status == _LOCKED:
-            return f"`{box.message()}` is held by another git, or is left from one: remove it then", False
-        return box.message() or f"status {status}", status == _CHANGED
+        return self._move(self._host, (f"GIT_DIR={git_dir}",), trees, heads, moves, (why, common, "/synced"))
 
     def _move_in(self, head: str, moves: list[Move]) -> str:
         """Apply what the host has staged to the agent's index, and move HEAD and branches there."""
@@ -275,14 +241,39 @@ class Checkout:
             return ""
         if head.startswith("ref: ") and objection(head[5:]):
             return f"HEAD is `{head[5:]}` there"
+        trees, heads = (self._base_tree, self._host_tree), (self._agent.head()[0], head)
         with self._writer() as side:
-            status = side.box.script(_BRING_IN, head, data=render_updates(moves, len(side.empty_tree)))
-            if status:
-                return "staged on both sides, yours stays" if status == _CONFLICT else side.box.message()
-        for move in moves:
-            self._agent.put(move)
-        os.rename(f"{self._private.path}/synced/host", f"{self._private.path}/synced/index")
-        return ""
+            reason, _ = self._move(side, (), trees, heads, moves, ("claudebox: host", "", "/tmp"))
+        if not reason:
+            for move in moves:
+                self._agent.put(move)
+            os.rename(f"{self._private.path}/synced/host", f"{self._private.path}/synced/index")
+        return reason
+
+    def _move(
+        self, side: Side, variables: tuple[str, ...], trees: tuple[str, str], heads: tuple[str, str],
+        moves: list[Move], words: tuple[str, str, str],
+    ) -> tuple[str, bool]:  # fmt: skip
+        """Run `_SETTLE` on one side, once a lock is free; return why it failed, and whether somebody else was at it."""
+        data = render_updates(moves, len(side.empty_tree))
+        why, common, scratch = words
+        owner = f"claudebox {os.path.basename(self._private.path)}"
+        arguments = (*(tree or side.empty_tree for tree in trees), *heads, why, common, owner, scratch)
+        limit = time.monotonic() + _LOCK_TIMEOUT
+        while True:
+            status = side.box.run("env", *variables, "sh", "-c", _SETTLE, "sh", *arguments, data=data)
+            if status != _LOCKED or time.monotonic() > limit:
+                break
+            time.sleep(_LOCK_POLL)
+        if status in (0, _PARTLY):
+            for move in moves if not status else ():
+                side.put(move)
+            return "", False
+        if status == _CONFLICT:
+            return "staged on both sides, yours stays", False
+        if status == _LOCKED:
+            return f"`{side.box.message()}` is held by another git, or is left from one: remove it then", False
+        return side.box.message() or f"status {status}", status == _CHANGED
 
 
 def other_heads(
