@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 5
 _LOCK_TIMEOUT, _LOCK_POLL = 2.0, 0.05  # seconds for which another git may hold a lock
-_CONFLICTED = "-"  # instead of the tree of an index with conflicts
+CONFLICTED = "-"  # instead of the tree of an index with conflicts
 _HEADS = 'for place; do git --git-dir="$place" symbolic-ref -q HEAD; echo "$?"; done'
 _CONFLICT, _LOCKED, _CHANGED, _FAILED, _PARTLY = 10, 11, 12, 13, 14
 # Print the tree of the common index and that of a copy of the host's, and how many different indexes these are.
@@ -106,7 +106,7 @@ class Checkout:
         *,
         outward: bool = True,
     ) -> None:
-        self._private, self._layout = private, layout
+        self._private, self._layout, self._owner = private, layout, os.path.basename(private.path)
         self._agent, self._host = agent, host
         self._writer = writer  # opens the agent's repository to be written
         self._outward = outward
@@ -123,7 +123,7 @@ class Checkout:
             ("", "") if status else (row if self._host.is_id(row) else "" for row in rows[:2])
         )
         if not self._host_tree and rows[2:3] == ["1"]:  # a conflict that the agent was handed, and may have resolved
-            self._base_tree = self._host_tree = _CONFLICTED
+            self._base_tree = self._host_tree = CONFLICTED
         failed = self._agent.box.script(_AGENT_TREE)
         tree = "" if failed else self._agent.box.output().decode("ascii", "replace").strip()
         commit = self._agent.head()[1]
@@ -233,7 +233,9 @@ class Checkout:
         """
         names = (text.removeprefix(f"ref: {HEADS}") for text in heads)
         why = "checkout: moving from {} to {}".format(*names) if heads[1] else "claudebox"
-        return self._move(self._host, (f"GIT_DIR={git_dir}",), trees, heads, moves, (why, common, "/synced"))
+        return settle_side(
+            self._host, self._owner, trees, heads, moves, why, git_dir=git_dir, common=common, scratch="/synced"
+        )
 
     def _move_in(self, head: str, moves: list[Move]) -> str:
         """Apply what the host has staged to the agent's index, and move HEAD and branches there."""
@@ -243,37 +245,40 @@ class Checkout:
             return f"HEAD is `{head[5:]}` there"
         trees, heads = (self._base_tree, self._host_tree), (self._agent.head()[0], head)
         with self._writer() as side:
-            reason, _ = self._move(side, (), trees, heads, moves, ("claudebox: host", "", "/tmp"))
+            reason, _ = settle_side(side, self._owner, trees, heads, moves, "claudebox: host")
         if not reason:
             for move in moves:
                 self._agent.put(move)
             os.rename(f"{self._private.path}/synced/host", f"{self._private.path}/synced/index")
         return reason
 
-    def _move(
-        self, side: Side, variables: tuple[str, ...], trees: tuple[str, str], heads: tuple[str, str],
-        moves: list[Move], words: tuple[str, str, str],
-    ) -> tuple[str, bool]:  # fmt: skip
-        """Run `_SETTLE` on one side, once a lock is free; return why it failed, and whether somebody else was at it."""
-        data = render_updates(moves, len(side.empty_tree))
-        why, common, scratch = words
-        owner = f"claudebox {os.path.basename(self._private.path)}"
-        arguments = (*(tree or side.empty_tree for tree in trees), *heads, why, common, owner, scratch)
-        limit = time.monotonic() + _LOCK_TIMEOUT
-        while True:
-            status = side.box.run("env", *variables, "sh", "-c", _SETTLE, "sh", *arguments, data=data)
-            if status != _LOCKED or time.monotonic() > limit:
-                break
-            time.sleep(_LOCK_POLL)
-        if status in (0, _PARTLY):
-            for move in moves if not status else ():
-                side.put(move)
-            return "", False
-        if status == _CONFLICT:
-            return "staged on both sides, yours stays", False
-        if status == _LOCKED:
-            return f"`{side.box.message()}` is held by another git, or is left from one: remove it then", False
-        return side.box.message() or f"status {status}", status == _CHANGED
+
+def settle_side(  # noqa: PLR0913 - the arguments of the script
+    side: Side, owner: str, trees: tuple[str, str], heads: tuple[str, str], moves: list[Move], why: str, *,
+    git_dir: str = "", common: str = "", scratch: str = "/tmp",
+) -> tuple[str, bool]:  # fmt: skip
+    """Apply the difference of two trees to an index, and move HEAD and branches, once a lock is free: all or nothing.
+
+    `heads` are the expected and the new one. Return why not, and whether somebody else changed something meanwhile.
+    """
+    data = render_updates(moves, len(side.empty_tree))
+    variables = (f"GIT_DIR={git_dir}",) if git_dir else ()
+    arguments = (*(tree or side.empty_tree for tree in trees), *heads, why, common, f"claudebox {owner}", scratch)
+    limit = time.monotonic() + _LOCK_TIMEOUT
+    while True:
+        status = side.box.run("env", *variables, "sh", "-c", _SETTLE, "sh", *arguments, data=data)
+        if status != _LOCKED or time.monotonic() > limit:
+            break
+        time.sleep(_LOCK_POLL)
+    if status in (0, _PARTLY):
+        for move in moves if not status else ():
+            side.put(move)
+        return "", False
+    if status == _CONFLICT:
+        return "staged on both sides, yours stays", False
+    if status == _LOCKED:
+        return f"`{side.box.message()}` is held by another git, or is left from one: remove it then", False
+    return side.box.message() or f"status {status}", status == _CHANGED
 
 
 def other_heads(

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 
 from claudebox.base import syscalls
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import list_names, read_small, write_all
+from claudebox.base.files import list_names, read_small
 from claudebox.base.records import Value
 from claudebox.git.facts import read_entries
 from claudebox.git.state import parse_refs
@@ -21,9 +20,10 @@ from claudebox.undo.manifest import KeptRefs
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Self
 
-    from claudebox.git.sandbox import GitSandbox, Tools
+    from claudebox.git.refs import Move
+    from claudebox.git.sandbox import Tools
+    from claudebox.git.sides import Side
     from claudebox.git.state import Private
     from claudebox.undo.manifest import Snapshot
     from claudebox.undo.store import SnapshotStore
@@ -32,16 +32,6 @@ if TYPE_CHECKING:
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _INDEX_LIMIT = 512 << 20
 _STAGE = 0x3000  # in the flags of an index entry
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_PATIENCE, _POLL = 2.0, 0.02  # seconds for which another git may hold a lock
-_UPDATE = """\
-git update-ref -z --stdin || exit
-case $1 in
-"") ;;
-"ref: "*) git symbolic-ref HEAD "${1#ref: }" ;;
-*) git update-ref --no-deref HEAD "$1" ;;
-esac
-"""
 _OTHER = "-"  # the value of a ref of another worktree consists of these
 
 
@@ -232,95 +222,56 @@ def put_back(
 def _put_back(
     tools: Tools, store: SnapshotStore, private: Private, rows: tuple[KeptRefs, KeptRefs], moves: list[RefMove]
 ) -> dict[str, str]:
-    from claudebox.git.sandbox import GitError, Limits
+    from claudebox.git.refs import Move, render_updates
+    from claudebox.git.sandbox import Limits
     from claudebox.git.sides import host_side
 
     problems: dict[str, str] = {}
     layout, (before, now) = private.state().layout, rows
-    refs = sorted((move for move in moves if move.name.startswith("refs/")), key=lambda move: bool(move.before))
-    together = [move for move in refs if move.name in (_branch(before.head), _branch(now.head))]
-    changed = {move.name: move for move in moves if move in together or move.name in ("HEAD", "index")}
+    changed = {row.name: row for row in moves if row.name in ("HEAD", "index", _branch(before.head), _branch(now.head))}
+    refs = sorted((row for row in moves if row.name.startswith("refs/")), key=lambda row: bool(row.before))
     with host_side(tools, private.path, layout, Limits(), "undo") as real:
-        for move in refs:  # deletions first: `a` and `a/b` cannot both be there
-            if move not in together and (why := _update(real.box, [move])):
-                problems[move.name] = why
-        try:
-            why = _move_checkout(real.box, store, layout.git_dir, rows, changed) if changed else ""
-        except (GitError, OSError) as error:
-            why = str(error)
-        problems |= dict.fromkeys(changed, why) if why else {}
+        for row in refs:  # deletions first: `a` and `a/b` cannot both be there
+            data = render_updates([Move(row.name, row.now, row.before)], len(real.empty_tree))
+            if row.name not in changed and real.box.ask("update-ref", "-z", "--stdin", data=data) is None:
+                problems[row.name] = real.box.message() or "git update-ref failed"
+        if changed:
+            together = [Move(row.name, row.now, row.before) for row in refs if row.name in changed]
+            if why := _settle(real, store, layout.git_dir, rows, together, back="HEAD" in changed):
+                problems |= dict.fromkeys(changed, why)
     return problems
 
 
-def _move_checkout(
-    box: GitSandbox, store: SnapshotStore, git_dir: str, rows: tuple[KeptRefs, KeptRefs], moves: dict[str, RefMove]
+def _settle(
+    real: Side, store: SnapshotStore, git_dir: str, rows: tuple[KeptRefs, KeptRefs], moves: list[Move], *, back: bool
 ) -> str:
-    """Move branch, HEAD and index back, all of them or none; return why not."""
+    """Move the checked-out branch, HEAD and index back, all of them or none; return why not."""
+    from claudebox.git.checkout import CONFLICTED, settle_side
+    from claudebox.git.sandbox import GitError
+
     before, now = rows
-    index = store.read_content(bytes.fromhex(before.index)) if before.index else b""
-    with _IndexLock(f"{git_dir}/index") as lock:
-        lock.write(index, before.index_mtime)
-        if not _is_unmoved(now, git_dir):
-            return "it has just changed"
-        branches = [move for name, move in moves.items() if name not in ("HEAD", "index")]
-        why = _update(box, branches, before.head if "HEAD" in moves else "")
-        if "index" in moves and not why:
-            if index:
-                lock.become_index()
-            else:  # there was none
-                os.unlink(f"{git_dir}/index")
-        return why
-
-
-class _IndexLock:
-    """The lock of an index, which git takes as well: the file that takes the place of the index."""
-
-    def __init__(self, path: str) -> None:
-        self._path, self._lock = path, f"{path}.lock"
-
-    def __enter__(self) -> Self:
-        from claudebox.git.sandbox import GitError
-
-        limit = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                self._descriptor = os.open(self._lock, _NEW, 0o644)
-                return self
-            except FileExistsError:
-                if time.monotonic() > limit:
-                    raise GitError(f"`{self._lock}` is held by another git") from None
-                time.sleep(_POLL)
-
-    def write(self, content: bytes, mtime: int) -> None:
-        write_all(self._descriptor, content)
-        os.utime(self._descriptor, ns=(mtime, mtime))
-
-    def become_index(self) -> None:
-        os.rename(self._lock, self._path)
-        self._lock = ""
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-        if self._lock:
-            os.unlink(self._lock)
-
-
-def _is_unmoved(now: KeptRefs, git_dir: str) -> bool:
+    content, _ = read_index(git_dir)
     head = os.fsdecode(read_small(f"{git_dir}/HEAD") or b"").strip()
-    return head == now.head and with_index(now, *read_index(git_dir), None).staged == now.staged
+    if head != now.head or with_index(now, content, 0, None).staged != now.staged:
+        return "it has just changed"
+    try:
+        kept = store.read_content(bytes.fromhex(before.index)) if before.index else b""
+        trees = _write_tree(real, content), _write_tree(real, kept)
+        if trees[1] == CONFLICTED:
+            return "the index had conflicts then"
+        return settle_side(real, "undo", trees, (head, before.head if back else ""), moves, "claudebox: undo")[0]
+    except (GitError, OSError) as error:
+        return str(error)
 
 
-def _update(box: GitSandbox, moves: list[RefMove], head: str = "") -> str:
-    """Give refs their former values, all of them or none, if they have the present ones, then HEAD; return the problem.
+def _write_tree(real: Side, index: bytes) -> str:
+    """Return the tree of an index, "" for none."""
+    from claudebox.git.checkout import CONFLICTED
 
-    Git takes the lock of HEAD, too, for the branch that is checked out.
-    """
-    rows = ((move.name, move.before or "0" * len(move.now), move.now or "0" * len(move.before)) for move in moves)
-    words = "".join(f"update {name}\0{new}\0{old}\0" for name, new, old in rows)
-    if not words and not head:
+    if not index:
         return ""
-    failed = box.script(_UPDATE, head, data=os.fsencode(words))
-    return (box.message() or "git update-ref failed") if failed else ""
+    failed = real.box.script("cat >/tmp/index; GIT_INDEX_FILE=/tmp/index git write-tree", data=index)
+    return CONFLICTED if failed else os.fsdecode(real.box.output()).strip()
 
 
 def _branch(head: str) -> str:
