@@ -106,8 +106,29 @@ def _ask(planned: Planned, reader: SettingsReader) -> bool:
     console.write(shown)
     if asking and not console.confirm("Proceed? [Y/n] ", default=True):
         return False
+    if settings.one("project_secrets").origin == "--project-secrets" and not settings.on("yes"):
+        _keep_answer(planned, reader)
     reader.save()
     return True
+
+
+def _keep_answer(planned: Planned, reader: SettingsReader) -> None:
+    """Ask whether `--project-secrets show` is meant for later sessions, too; `mask` takes such an answer back."""
+    from claudebox.settings import trust
+
+    state, project, plan = planned.host.instance.state, planned.plan.workdir, planned.plan
+    if plan.policy.masks_secrets:
+        if trust.hide_secrets(state, project):
+            console.note("secrets in this project are masked again, in later sessions too")
+        return
+    settled = any("project_secrets" in layer.given for layer in reader.user_layers or ())  # an answer would not count
+    if settled or not plan.exposed or trust.shows_secrets(state, project):
+        return
+    try:
+        if console.confirm("Show them in later sessions of this project, too? [y/N] ", default=False):
+            trust.show_secrets(state, project)
+    except ClaudeboxError:  # no terminal to ask on
+        return
 
 
 def read_settings(

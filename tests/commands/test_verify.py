@@ -55,6 +55,7 @@ def prepare(box):
     """Give the box what the promises are about."""
     repositories.make(box)
     box.write(f"{box.home}/.ssh/id", "key")
+    box.write("app/.env", "TOKEN=real-0Va1ue-of-the-user\n")
     login = {"claudeAiOauth": {"accessToken": "a", "refreshToken": "r", "expiresAt": 1}}
     box.write(f"{box.home}/.claude/.credentials.json", json.dumps(login))
     box.environ["EXTRA"] = box.mkdir(f"{box.base}/extra")
@@ -96,8 +97,8 @@ def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     assert report["ok"]
     assert list(rows) == WITHOUT_NIX
     open_by_design = {
-        "full": {"listeners", "domains", "held_secrets", "masked"},
-        "none": {"domains", "held_secrets", "masked"},
+        "full": {"listeners", "domains", "held_secrets"},
+        "none": {"domains", "held_secrets"},
         "secretive": set(),
     }[tier]
     assert {name for name, row in rows.items() if row["status"] != "held"} == open_by_design
@@ -106,6 +107,31 @@ def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     left = {entry for entry in entries(box.base) if "/.claudebox/live" not in entry}
     assert left == before
     assert journal(box) == []
+
+
+def test_values_of_masked_files_are_looked_for_in_files_and_in_git(user_box):
+    # proves MASK-01
+    prepare(user_box)
+    checkout = repositories.Checkout(user_box)
+    value = "s3cr3t-0f-the-user"
+
+    def verify(*flags: str) -> tuple[int, dict[str, str]]:
+        result = user_box.claudebox("--verify", "--json", *flags)
+        rows = {row["promise"]: row for row in json.loads(result.stdout)["promises"]}
+        assert value not in result.stdout
+        return result.returncode, rows["masked"]
+
+    user_box.write("app/.env", f"TOKEN={value}\n")
+    assert verify()[1]["status"] == "held"
+    assert verify("--project-secrets", "show")[1]["status"] == "untestable"
+    user_box.write("notes.txt", f"the token is {value}, I think\n")
+    status, row = verify()
+    assert (status, row["status"]) == (1, "broken")
+    assert row["detail"] == f"the value at .env:1 can be read in {user_box.project}/notes.txt"
+    checkout.sh("git add notes.txt; git commit -qm oops; git rm -q notes.txt; git commit -qm undo; git gc -q")
+    assert verify()[1]["detail"] == "the value at .env:1 can be read in an object of git"
+    user_box.write("app/.env", f"TOKEN={value[::-1]}\n")
+    assert verify()[1]["status"] == "held", "once it is replaced"
 
 
 @pytest.mark.parametrize(("tier", "agent"), [("full", "opencode"), ("none", "codex"), ("allow", "gemini")])
@@ -188,7 +214,7 @@ BREAKS = {
     plan = rows(plan, lambda row: not row.dest.startswith(f"{plan.workdir}/"))
     return changed(plan, plan.workdir, kind="ro-bind").replace(stubs=())
 """,
-        (), "project protected sockets",
+        (), "project protected sockets masked",
     ),
     "what is missing": (
         "def alter(plan):\n    return rows(plan, lambda row: not row.dest.endswith('.mcp.json'))", (),

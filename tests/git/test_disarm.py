@@ -14,6 +14,7 @@ from claudebox.base import process
 from claudebox.git import disarm, disarmed
 from claudebox.git import facts as git_facts
 from claudebox.git.disarm import clean_config, read_addresses
+from claudebox.host import project_search
 from claudebox.report import account
 
 MADE_BY_GIT = b"""\
@@ -479,6 +480,11 @@ def test_a_directory_that_moves_while_the_walk_is_in_it_is_walked_again(project,
     assert times > 1 or not runs(mark, project / "n", project / "a/n")
 
 
+def find_nested(project, state):
+    found = project_search.search((str(project),)).repositories
+    return git_facts.find_nested(found, (str(project),), str(state))
+
+
 def test_what_a_repository_of_the_user_said_before_stays(project, tmp_path):
     # proves NEW-E14, END-01
     mark = tmp_path / "mark"
@@ -486,7 +492,7 @@ def test_what_a_repository_of_the_user_said_before_stays(project, tmp_path):
     git(project, "init", "-q", "lib")
     git(lib, "config", "alias.x", "!true")
     (lib / ".git/hooks/pre-push").write_text("mine")
-    nested = git_facts.find_nested((str(project),), str(tmp_path))
+    nested = find_nested(project, tmp_path)
     assert [row.path for row in nested] == [f"{lib}/.git"]
     time.sleep(0.05)
     since = time.time()
@@ -514,7 +520,7 @@ def test_what_is_not_in_a_configuration_any_more_is_not_written_back(project, tm
     lib = project / "lib"
     arm(lib, mark)
     git(lib, "config", "alias.x", "!true")
-    nested = git_facts.find_nested((str(project),), str(tmp_path))
+    nested = find_nested(project, tmp_path)
     assert [row.path for row in nested] == [f"{lib}/.git"]
     assert runs(mark, lib)  # the positive control
     for name in ("core.fsmonitor", "core.worktree"):
@@ -538,7 +544,7 @@ def test_a_repository_that_took_the_place_of_the_users_is_disarmed(project, tmp_
     os.rename(project / "old/.git", project / "old/later")  # made by an earlier session, and no repository then
     (project / "old/later/HEAD").rename(project / "old/later/H")
     git(project, "init", "-q", "lib")
-    nested = git_facts.find_nested((str(project),), str(tmp_path))
+    nested = find_nested(project, tmp_path)
     time.sleep(0.05)
     since = time.time()
     time.sleep(0.05)

@@ -33,6 +33,10 @@ def make(
     return plan.replace(login="")
 
 
+def secret_file(*found: int, path: str = ".env", committed: bool = False) -> SecretFile:
+    return SecretFile(f"{hosts.PROJECT}/{path}", found, b"", (1, 2), committed=committed)
+
+
 def lines(plan: Plan, before: frozenset[str] | None = None, *, asking: bool = True, quiet: bool = False) -> list[str]:
     return list(audit.lines(plan, before, asking=asking, quiet=quiet))
 
@@ -94,9 +98,48 @@ def test_with_yes_and_nothing_new_there_is_one_line():
     assert len(lines(plan, asking=False)) == 4  # nobody has approved anything yet
 
 
+def test_no_secrets_enter_is_said_only_where_it_is_true_of_files():
+    # proves MASK-01, UX-07
+    repository = hosts.REPOSITORY
+    files = (secret_file(1, 2), secret_file(path="tls.key", committed=True))
+    masked = make(facts={"secret_files": files, "repository": repository})
+    shown = make(changes={"project_secrets": "show"}, facts={"secret_files": files[:1]})
+    both = make("A_TOKEN", facts={"secret_files": files, "repository": repository}, A_TOKEN="x")
+
+    def said(plan: Plan) -> str:
+        return lines(plan, approved(plan), asking=False)[0].rpartition(" · ")[2]
+
+    assert said(make(facts={"secret_files": files[:1]})) == "no secrets enter, 1 file masked"
+    assert said(masked) == "no secrets enter but those of 1 file in git, 1 file masked"
+    assert said(shown) == "no secrets enter but those of 1 file of the project"
+    assert said(both) == "1 secret enters and those of 1 file in git, 1 file masked"
+    row = next(line for line in lines(masked) if "secrets" in line)
+    assert "masked inside: .env:1,2; `--project-secrets show`" in row
+    assert "in git, and so readable inside: tls.key" in row
+    assert "none enters" not in row
+    assert "can be read inside: .env:1,2; `--project-secrets mask`" in next(
+        line for line in lines(shown) if "secrets" in line
+    )
+
+
+def test_masked_files_are_named_once_and_again_when_there_are_others():
+    # proves MASK-01
+    one, other = (make(facts={"secret_files": (secret_file(line),)}) for line in (1, 7))
+    more = make(facts={"secret_files": (secret_file(1), secret_file(path="master.key"))})
+    told = frozenset(audit.telling(one)[0])
+
+    (note,) = audit.untold(one, frozenset())[0]
+    assert note == "masked inside: .env; `--project-secrets show` shows them in this project"
+    assert audit.untold(other, told)[0] == []
+    assert audit.untold(more, told)[0] == [note.replace(".env", ".env, master.key")]
+    short = list(audit.lines(one, approved(one), asking=False, notes=[note]))
+    assert [line.split()[0] for line in short] == ["claudebox:", "note"]
+    assert not [line for line in audit.lines(one, None, asking=True, notes=[note]) if line.split()[0] == "note"]
+
+
 def test_quiet_leaves_nothing_but_warnings():
     # proves UX-07
-    plan = make(facts={"leaks": (SecretFile(f"{hosts.PROJECT}/.env", (3,), b""),)})
+    plan = make(changes={"project_secrets": "show"}, facts={"secret_files": (secret_file(3),)})
     warned = plan.replace(warnings=("look out",))
 
     (files,) = lines(plan, asking=False, quiet=True)
@@ -120,10 +163,12 @@ def test_news_are_what_the_user_decides_about():
     assert news(make(changes={"network": "none"}), before) == "network none; no longer: network full"
     assert news(make(changes={"allow_userns": True}), before) == "allow userns"
     assert news(make(), approved(make("FOO", FOO="1"))) == "no longer: variable FOO"
-    leak = make(facts={"leaks": (SecretFile(f"{hosts.PROJECT}/.env", (3,), b""),)})
-    assert news(leak, before) == "secrets in .env"
-    moved = make(facts={"leaks": (SecretFile(f"{hosts.PROJECT}/.env", (3, 9), b""),)})
-    assert news(moved, approved(leak)) == ""
+    shown: dict[str, object] = {"project_secrets": "show"}
+    exposed = make(changes=shown, facts={"secret_files": (secret_file(3),)})
+    assert news(exposed, before) == "secrets in .env, project secrets show"
+    moved = make(changes=shown, facts={"secret_files": (secret_file(3, 9),)})
+    assert news(moved, approved(exposed)) == ""
+    assert news(make(facts={"secret_files": (secret_file(3),)}), before) == ""  # masked
 
 
 NAMES = (NameRequest("git-config", "--allow"),)
@@ -137,7 +182,8 @@ WIDENED: dict[str, object] = {
     "host_ports": None, "inherit": None,
     "limits": LimitRequest(seconds=60), "mounts": None, "names": None, "network": "full",
     "network_origin": None, "nix": None, "nix_origin": None, "nixpkgs": "flake:nixpkgs", "packages": None,
-    "packages_optional": True, "program": None, "project_secrets": "allow", "published": None,
+    "packages_optional": True, "program": None, "project_secrets": "show", "project_secrets_origin": None,
+    "published": None,
     "refuse_secrets": True, "scratch": None, "secrets": None, "shared_home": None, "start": None,
     "submounts": "mask", "toolchains": None, "undo": None, "unsafe_mounts": True, "uplink": "pasta", "words": None,
 }  # fmt: skip

@@ -35,7 +35,8 @@ PICTURE = draw_png(8, 4, lambda x, y: (x * 9, y * 9, 9))
 @pytest.fixture
 def project(user_box):
     """Return a box whose project is a repository, and whose sessions of commands can be undone."""
-    user_box.write(f"{user_box.home}/.claudebox/config.toml", 'network = "none"\nundo_keep = "5"\n', mode=0o600)
+    config = 'network = "none"\nundo_keep = "5"\nproject_secrets = "show"\n'
+    user_box.write(f"{user_box.home}/.claudebox/config.toml", config, mode=0o600)
     os.chmod(f"{user_box.home}/.claudebox", 0o700)
     user_box.write("src/a.py", "one\ntwo\nthree\n")
     user_box.write("README.md", "before\n")
@@ -157,7 +158,7 @@ def test_a_masked_value_stops_the_page_and_is_named(project):
     done = project.claudebox("review")
 
     assert done.returncode == 125
-    assert "line 1 of .env" in done.stderr
+    assert "`.env:1`" in done.stderr
     assert "src/config.py" in done.stderr
     assert SECRET not in done.stdout + done.stderr
     project.sh("echo more >>README.md")

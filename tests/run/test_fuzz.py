@@ -12,18 +12,13 @@ from tests.support import hosts
 from tests.support.strategies import strings
 
 from claudebox.base import state as base_state
-from claudebox.base.files import read_small
 from claudebox.git import facts as git_facts
 from claudebox.git import plan as plan_git
 from claudebox.host import protected as host_protected
-from claudebox.host import secret_scan
-from claudebox.host.records import SecretFile
-from claudebox.plan import masking
 from claudebox.plan import protected as plan_protected
 from claudebox.plan.compose import arrange
 from claudebox.settings.records import Policy
 from claudebox.tables import paths as tables_paths
-from claudebox.tables import secrets as tables_secrets
 
 CONFIGURATIONS = st.lists(
     st.one_of(
@@ -47,7 +42,6 @@ PLACES = [
     ".husky", ".claude", ".claude/hooks", ".mcp.json", ".vscode", "shared", "tools", "tools/run", "a", "a/b", "sub",
     "sub/.git", "sub/.git/config", "sub/.git/HEAD", "sub/.git/objects", ".gitmodules",
 ]  # fmt: skip
-SECRET = "zQ7pL9xK2mN4vB8cR5tY"
 
 
 def looked_at(base: str):
@@ -108,41 +102,3 @@ def test_no_layout_leaves_a_protected_path_open(layout, configuration, modules, 
             assert (rows[git_dir].kind, rows[git_dir].source) == ("bind", owns[git_dir].directory)
             assert not owns[git_dir].directory.startswith(base)
             assert not [dest for dest in rows if dest.startswith(f"{git_dir}/")], "something of the real one is shown"
-
-
-@given(
-    st.sampled_from([".env", ".npmrc", ".pypirc", "config", "x.pem", "terraform.tfstate", ".netrc", "secrets.yml"]),
-    st.lists(
-        st.one_of(
-            strings,
-            st.sampled_from([
-                f"API_KEY={SECRET}", f"PASSWORD = '{SECRET}'", f'"token": "{SECRET}",',
-                f'export X_SECRET="{SECRET}" # c',
-                f"url = https://u:{SECRET}@h/x", f"DATABASE_URL=postgres://u:{SECRET}@h/x", f"secret_key: {SECRET}",
-            ]),
-        ),
-        max_size=6,
-    ),
-)  # fmt: skip
-def test_no_file_stops_the_search_for_secrets_and_none_survives_in_a_shadow(name, lines):
-    # proves A20, B13
-    text = "\n".join(lines)
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, name)
-        with open(path, "wb") as file:
-            file.write(os.fsencode(text))
-        decoded = (read_small(path) or b"").decode("utf-8", "surrogateescape")
-        found = sorted({number for number, _ in secret_scan._lines(decoded, name)})
-        shadow = secret_scan._masked_copy(decoded, name, set(found))
-        shown = masking.find_exposed(hosts.debian(leaks=(SecretFile(path, tuple(found), b""),)))
-    planted = [line for line in lines if SECRET in line]
-    if planted == lines and '"token"' not in text:  # nothing odd around them
-        assert len(found) == len(lines)
-        assert SECRET not in shadow
-    assert SECRET not in "".join(shown)
-
-
-@given(strings)
-def test_any_name_is_judged(name):
-    assert tables_secrets.file_looks_secret(name) in (True, False)
-    assert not tables_secrets.file_looks_secret(f"{name}.example")

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     import signal
     import socket
     from collections.abc import Callable
+    from hashlib import sha1 as new_sha1
     from hashlib import sha256 as _sha256
 else:
     import _ctypes
     import _signal as signal
     import _socket as socket
+    from _sha1 import sha1 as new_sha1
 
     try:
         from _sha2 import sha256 as _sha256
@@ -28,7 +30,7 @@ else:
         from _sha256 import sha256 as _sha256
 
 __all__ = [
-    "call", "landlock_abi", "memory_file", "new_sha256", "parse_json", "render_json", "sha256", "signal",
+    "call", "landlock_abi", "memory_file", "new_sha1", "new_sha256", "parse_json", "render_json", "sha256", "signal",
     "socket",
 ]  # fmt: skip
 

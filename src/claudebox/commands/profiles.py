@@ -212,12 +212,15 @@ def _approval_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield "no project file has been approved"
     states = {"in force": "", "gone": "  (gone)", "changed": "  (changed since: not in force)"}
     for row in rows:
-        yield f"{console.clean(row['path'])}  sha256 {console.clean(row['sha256'][:16])}{states[row['state']]}"
+        what = f"sha256 {console.clean(row['sha256'][:16])}" if row["sha256"] else "your answer"
+        yield f"{console.clean(row['path'])}  {what}{states[row['state']]}"
         for text in row["effect"]:
             yield f"    {console.shorten(text, 150)}"
 
 
 def _state(path: str, digest: str) -> str:
+    if not digest:  # an answer about a project
+        return "in force" if os.path.isdir(path) else "gone"
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
             content = file.read(settings_files.LIMIT + 1)
@@ -251,8 +254,9 @@ def _approve(home: str, environ: dict[str, str]) -> int:
 def _revoke(home: str, path: str) -> int:
     """Revoke the approval of a project, or of its file."""
     real = os.path.realpath(path)
-    for candidate in (real, os.path.join(real, settings_files.PROJECT_FILE), path):
-        if trust.revoke(f"{home}/.claudebox", candidate):
-            console.write([f"{console.clean(candidate)} is no longer approved"], descriptor=1)
-            return 0
+    candidates = dict.fromkeys((real, os.path.join(real, settings_files.PROJECT_FILE), path))
+    revoked = [candidate for candidate in candidates if trust.revoke(f"{home}/.claudebox", candidate)]
+    console.write([f"{console.clean(candidate)} is no longer approved" for candidate in revoked], descriptor=1)
+    if revoked:
+        return 0
     raise ClaudeboxError(f"`{path}` was not approved", hint="`claudebox trust` lists what was")

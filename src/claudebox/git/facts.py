@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 
 from claudebox.base import files as base_files
 from claudebox.base import state as base_state
@@ -22,7 +21,8 @@ from claudebox.tables.paths import COPIES, STATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    import hashlib
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from claudebox.base.state import Instance
     from claudebox.git.config import Row
@@ -397,6 +397,62 @@ def _read_varint(content: bytes, position: int) -> tuple[int, int]:
             return value, position
 
 
+_SIZE = 36  # where the size of a file is in an entry
+_FEW = 8  # contents, from which on all names are read at once
+
+
+def forget_sizes(index: bytes, names: Container[bytes], digest: int) -> bytes:
+    """Return an index in which these files have no size, so that git compares contents; a damaged one stays."""
+    changed, hashed = bytearray(index), len(index) - digest
+    try:
+        for name, at, _ in read_entries(index, digest):
+            if name in names:
+                changed[at + _SIZE : at + _STAT] = bytes(_STAT - _SIZE)
+    except (IndexError, ValueError):
+        return index
+    if any(index[hashed:]):  # git may be told to write none
+        changed[hashed:] = _new_hash(digest)(bytes(changed[:hashed])).digest()
+    return bytes(changed)
+
+
+class CommittedContents:
+    """Whether git has a content, by the indexes of a repository and its submodules: then its objects show it."""
+
+    def __init__(self, repository: Repository | None) -> None:
+        self._paths: list[str] = []
+        self._indexes: tuple[bytes, ...] | None = None
+        self._ids: set[bytes] = set()
+        self._asked, self._digest = 0, 20
+        if repository is not None and repository.directory is not None and not repository.problem:
+            inner = [row for each in (repository, *repository.nested) for row in each.directories]
+            self._paths = [f"{repository.git_dir}/index", *(f"{row.path}/index" for row in inner)]
+            name = git_config.last(repository.directory.rows, "extensions", "objectformat")
+            self._digest = 32 if name.lower() == "sha256" else 20
+
+    def has(self, content: bytes) -> bool:
+        if self._indexes is None:
+            self._indexes = tuple(read_small(path, limit=_INDEX_LIMIT) or b"" for path in dict.fromkeys(self._paths))
+        self._asked += 1
+        name = _new_hash(self._digest)(b"blob %d\0" % len(content) + content).digest()
+        if self._asked < _FEW:
+            return any(name in index for index in self._indexes)
+        if self._asked == _FEW:
+            self._ids = {row for index in self._indexes for row in _read_ids(index, self._digest)}
+        return name in self._ids
+
+
+def _read_ids(index: bytes, digest: int) -> Iterator[bytes]:
+    try:
+        for _, at, _ in read_entries(index, digest):
+            yield index[at + _STAT : at + _STAT + digest]
+    except (IndexError, ValueError):  # damaged
+        return
+
+
+def _new_hash(digest: int) -> Callable[[bytes], hashlib._Hash]:
+    return syscalls.new_sha256 if digest == 32 else syscalls.new_sha1
+
+
 # What else a launch asks about the repository of the project.
 
 
@@ -537,7 +593,7 @@ def find_exposed(request: MountRequest, real: str) -> tuple[str, str]:
     return "", walk.unfinished
 
 
-# Nested repositories of the user below a project, as far as a launch has time to search.
+# Nested repositories of the user below a project.
 
 
 class Nested(Value):
@@ -552,44 +608,15 @@ class Nested(Value):
 KEPT = "repositories"  # in the state of a project: git directories with settings of their own, from the last disarm
 KEPT_LIMIT = 4 << 20
 _MOST_NESTED = 256
-_LAUNCH_ENTRIES, _LAUNCH_SECONDS = 5000, 0.1
 _CONFIG_LIMIT = 1 << 16
-_PASSED_OVER = frozenset(("node_modules", ".venv", "venv", "target", "__pycache__", ".tox", ".mypy_cache"))
 
 
-def find_nested(roots: tuple[str, ...], directory: str) -> tuple[Nested, ...]:
-    """Return the nested repositories near the top, and those that the last disarm noted in the state."""
+def find_nested(found: Iterable[str], roots: tuple[str, ...], directory: str) -> tuple[Nested, ...]:
+    """Return the nested repositories that were found, and those that the last disarm noted in the state."""
     kept = os.fsdecode(read_small(f"{directory}/{KEPT}", limit=KEPT_LIMIT) or b"").split("\0")
     inside = tuple(f"{root.rstrip('/')}/" for root in roots)
-    paths = dict.fromkeys((*_search(roots), *(path for path in kept if path.startswith(inside))))
+    paths = dict.fromkeys(path for path in (*found, *kept) if path.startswith(inside))
     return tuple(row for row in map(_look_at, list(paths)[:_MOST_NESTED]) if row is not None)
-
-
-def _search(roots: tuple[str, ...]) -> Iterator[str]:
-    """Yield git directories below some directories, those near the top first."""
-    left, limit = _LAUNCH_ENTRIES, time.monotonic() + _LAUNCH_SECONDS
-    waiting = [root.rstrip("/") for root in roots]
-    for directory in waiting:  # it grows in the loop
-        below: list[str] = []
-        names: set[str] = set()
-        try:
-            with os.scandir(directory or "/") as entries:
-                for entry in entries:
-                    left -= 1
-                    if left < 0 or time.monotonic() > limit:
-                        return
-                    names.add(entry.name)
-                    if entry.name == ".git" and entry.is_dir(follow_symlinks=False):
-                        if directory not in roots:
-                            yield f"{directory}/.git"
-                    elif entry.is_dir(follow_symlinks=False) and entry.name not in _PASSED_OVER:
-                        below.append(f"{directory}/{entry.name}")
-        except OSError:
-            continue
-        if names >= {"HEAD", "objects", "refs"} and directory not in roots:
-            yield directory
-        else:
-            waiting += below
 
 
 def _look_at(path: str) -> Nested | None:

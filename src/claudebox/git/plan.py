@@ -117,6 +117,14 @@ def user_config(host: Host, helper: tuple[str, str] = ("", ""), proxy: str = "")
 STORES = "/run/claudebox/git"  # inside, the real objects
 CHECKOUTS = "git/checkouts"  # in the state of the project: of submodules that are not initialised outside
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+")
+# For a masked file, git inside takes what the index has: its fake values are never a change, and never added.
+_MASKED = "claudebox-masked"
+_ATTRIBUTE = f"filter={_MASKED}"
+_FILTER: tuple[Row, ...] = (
+    ("filter", _MASKED, "clean", "git cat-file blob :%f"),
+    ("filter", _MASKED, "smudge", "cat"),
+    ("filter", _MASKED, "required", "true"),
+)
 _NO_BITMAPS: Row = ("repack", "", "writebitmaps", "false")  # they cover no borrowed objects: git would warn, or fail
 
 
@@ -145,6 +153,15 @@ def _find_trusted(host: Host) -> Iterator[Repository]:
     yield from host.mounted.repositories
 
 
+def settle(host: Host) -> Host:
+    """Return the host; where git does not work inside, nothing counts as shown by its objects."""
+    repository = host.git.repository
+    if repository is None or not _why_not(host, repository):
+        return host
+    files = tuple(row.replace(committed=False) for row in host.project.secret_files)
+    return host.replace(project=host.project.replace(secret_files=files))
+
+
 def _why_not(host: Host, repository: Repository) -> str:
     """Return why git does not work inside."""
     if repository.problem or repository.directory is None:
@@ -157,6 +174,8 @@ def _why_not(host: Host, repository: Repository) -> str:
 def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[PrivateGit]:
     for directory in repository.directories:
         rows = (*admit(directory.rows), _NO_BITMAPS)
+        masked = tuple(_masked(policy, host, directory.worktree))
+        rows = (*rows, *_FILTER) if masked else rows
         merged = tuple(merge(rows, directory.before, directory.inside))
         merged += tuple(_explain_remotes(policy, host, merged, directory.worktree))
         per_worktree = tuple(admit(directory.worktree_rows))
@@ -179,7 +198,28 @@ def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[Private
             only="" if directory.place else repository.branch,
             visible=_visible(policy, host),
             obeyed=tuple(_obeyed(policy, repository, directory)),
+            masked=masked,
         )
+
+
+def _masked(policy: Policy, host: Host, worktree: str) -> Iterator[str]:
+    """Yield the masked files of a checkout, relative to it."""
+    top = f"{worktree.rstrip('/')}/"
+    for row in host.project.hidden_files if policy.masks_secrets and worktree else ():
+        if row.path.startswith(top) and row.path.isprintable():
+            yield row.path[len(top) :]
+
+
+def render_attributes(paths: Iterable[str]) -> bytes:
+    """Return the attributes of masked files."""
+    escaped = ("".join(f"\\{char}" if char in "\\*?[" else char for char in path) for path in paths)
+    return os.fsencode("".join(f"{_quote(f'/{path}')} {_ATTRIBUTE}\n" for path in escaped))
+
+
+def drop_attributes(content: bytes) -> bytes:
+    """Return attributes without those of files that were masked before."""
+    rows = (row for row in content.splitlines(keepends=True) if not row.rstrip().endswith(_ATTRIBUTE.encode()))
+    return b"".join(row if row.endswith(b"\n") else row + b"\n" for row in rows)
 
 
 def _explain_remotes(policy: Policy, host: Host, rows: tuple[Row, ...], worktree: str) -> Iterator[Row]:

@@ -26,6 +26,8 @@ from claudebox.base.files import (
     write_all,
     write_file,
 )
+from claudebox.git import facts as git_facts
+from claudebox.git import plan as git_plan
 from claudebox.git import state as git_state
 from claudebox.git.refs import HEX, find_hidden
 
@@ -158,7 +160,23 @@ def _fill(own: PrivateGit, new: str, *, kept: bool) -> tuple[bytes, bytes, bytes
         head = read_small(f"{new}/{checkout}/HEAD") or b""
         packed = read_small(f"{new}/packed-refs", limit=LIMIT) or b""
         index = read_small(f"{new}/{checkout}/index", limit=LIMIT) or b""
+        _mask_files(own, new, f"{new}/{checkout}/index")
         return b"".join((packed, *loose)), head.strip(), index
+
+
+def _mask_files(own: PrivateGit, new: str, index: str) -> None:
+    """Keep git from reading masked files: by attributes, and by an index that does not know their sizes."""
+    place = f"{new}/info/attributes"
+    before = read_small(place, limit=LIMIT) or b""
+    content = git_plan.drop_attributes(before) + git_plan.render_attributes(own.masked)
+    if content != before:
+        write(place, content)
+    names = frozenset(map(os.fsencode, own.masked))
+    entries = read_small(index, limit=LIMIT) or b"" if names else b""
+    if any(name in entries for name in names) or entries[4:8] == b"\0\0\0\4":  # which cuts names
+        status = os.lstat(index)
+        write(index, git_facts.forget_sizes(entries, names, 32 if own.object_format == "sha256" else 20))
+        os.utime(index, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _mend(own: PrivateGit, new: str, checkout: str) -> None:

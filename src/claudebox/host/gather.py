@@ -13,10 +13,11 @@ from claudebox.base import state as base_state
 from claudebox.base.files import read_small
 from claudebox.base.records import Value
 from claudebox.git import facts as git_facts
-from claudebox.host import machine, programs, secret_files, sockets
+from claudebox.host import machine, programs, project_search, secret_files, sockets
 from claudebox.host import paths as host_paths
 from claudebox.host import protected as host_protected
 from claudebox.host.paths import Examiner
+from claudebox.host.project_search import Found
 from claudebox.host.records import (
     Barrier,
     Git,
@@ -27,7 +28,6 @@ from claudebox.host.records import (
     Network,
     PathFact,
     Project,
-    SecretFile,
     Secrets,
     SocketSearch,
     System,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from claudebox.settings.records import Policy
 
 
+_FEW_ENTRIES, _FEW_SECONDS = 5000, 0.1  # of a search for repositories in a mount
 _CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, *SAME_AUTHORITIES)
 
 
@@ -77,13 +78,14 @@ def read_host(policy: Policy, environ: dict[str, str], *, searching: bool = True
     repository = git_facts.find_repository(workdir.real, os.getuid(), home, environ, policy.mounts)
     instance = base_state.locate(home, repository.main if repository else workdir.real, state)
     start = _Start(policy, environ, home, workdir, path, repository, instance, examiner, searching)
-    mounted = _find_mounted(start)
-    git = _find_git(start)
-    nix = _find_nix(start)
-    system = machine.find_system(examiner, environ, path, nix.location.store if nix else "")
     homes = [home] if account_home in ("", home) else [home, account_home]
     places = host_paths.find_places(examiner, home, homes, environ)
-    project, bound = _find_project(start, git, mounted, places)
+    mounted = _find_mounted(start)
+    searched = _search(start, places)
+    git = _find_git(start, searched)
+    nix = _find_nix(start)
+    system = machine.find_system(examiner, environ, path, nix.location.store if nix else "")
+    project, bound = _find_project(start, git, mounted, places, searched)
     return Host(
         uid=os.getuid(),
         gid=os.getgid(),
@@ -125,37 +127,67 @@ def _find_mounted(start: _Start) -> Mounted:
     return Mounted(sources, destinations, found, protected)
 
 
-def _find_git(start: _Start) -> Git:
+def _search(start: _Start, places: KnownPlaces) -> Found:
+    """Search what is shown of the user's files, and near the top of other writable directories for repositories."""
+    tops, opened = _shown(start, places), _opened(start)
+    if not tops or not start.searching:
+        return Found()
+    found = project_search.search(tops, seconds=secret_files.search_time(start.policy))
+    own = {f"{row.root}/.git" for row in start.repository.nested} if start.repository is not None else set()
+    configs = tuple((f"{path}/config", "mixed") for path in found.repositories if path not in own)
+    more = project_search.search(opened, most=_FEW_ENTRIES, seconds=_FEW_SECONDS).repositories if opened else ()
+    return found.replace(suspects=(*found.suspects, *configs), repositories=(*found.repositories, *more))
+
+
+def _shown(start: _Start, places: KnownPlaces) -> tuple[str, ...]:
+    """Return the project, and the top of the repository that is read-only around it; nothing if they are refused."""
+    tops = host_paths.searchable((start.workdir, *_above(start)), places)
+    return tuple(tops) if start.workdir.real in tops else ()
+
+
+def _above(start: _Start) -> tuple[PathFact, ...]:
+    repository = start.repository
+    is_around = repository is not None and repository.root != start.workdir.real
+    return (start.examiner.fact(repository.root),) if repository is not None and is_around else ()
+
+
+def _opened(start: _Start) -> tuple[str, ...]:
+    """Return what is mounted writable at its own place."""
+    return tuple(row.source for row in start.policy.mounts if row.writable and row.dest == row.source)
+
+
+def _find_git(start: _Start, searched: Found) -> Git:
     repository, workdir, instance = start.repository, start.workdir.real, start.instance
-    mounts = start.policy.mounts
-    opened = (request.source for request in mounts if request.writable and request.dest == request.source)
     return Git(
         user=git_facts.read_user_settings(start.home, start.environ, repository),
         repository=git_facts.with_changes(repository, instance.directory) if repository else None,
-        above=start.examiner.fact(repository.root) if repository and repository.root != workdir else None,
-        nested=git_facts.find_nested((workdir, *opened), instance.directory) if start.searching else (),
+        above=next(iter(_above(start)), None),
+        nested=git_facts.find_nested(searched.repositories, (workdir, *_opened(start)), instance.directory)
+        if start.searching
+        else (),
         empty="" if repository else git_facts.empty_name(workdir),
         empty_submodules=tuple(host_protected.find_empty_submodules(workdir, repository, instance)),
     )
 
 
-def _find_project(start: _Start, git: Git, mounted: Mounted, places: KnownPlaces) -> tuple[Project, SocketSearch]:
+def _find_project(
+    start: _Start, git: Git, mounted: Mounted, places: KnownPlaces, searched: Found
+) -> tuple[Project, SocketSearch]:
     policy, path, instance, repository = start.policy, start.workdir.real, start.instance, git.repository
     mounts = machine.read_mounts()
-    leaks: tuple[SecretFile, ...] = ()
-    leaks_note, bound = "", SocketSearch()
-    if start.searching and host_paths.searchable((start.workdir,), places):  # otherwise the launch is refused
+    found, bound = secret_files.SecretSearch(), SocketSearch()
+    if start.searching and (shown := _shown(start, places)):  # otherwise the launch is refused
         beside = (git.above,) if git.above else ()
         stores = (start.examiner.fact(store) for store in git_facts.find_stores(repository))
-        searched = host_paths.searchable((*beside, *mounted.sources.values(), *stores), places)
-        shown = host_paths.searchable((start.workdir, *beside), places)
-        leaks, leaks_note = secret_files.leaks(policy, tuple(shown), instance)
+        sources = host_paths.searchable((*beside, *mounted.sources.values(), *stores), places)
+        found = secret_files.find_secrets(policy, searched, shown, instance, git_facts.CommittedContents(repository))
         bound = sockets.find_sockets(
-            path, searched, mounts, strict=not policy.tier.shared, instance=instance, home=start.home
+            path, sources, mounts, strict=not policy.tier.shared, instance=instance, home=start.home
         )
     own_files, pinned = host_protected.find_own_settings(f"{start.home}/.claudebox", path)
     # What is masked must be found again at the same place in the next session.
-    masks = (*bound.paths, *((leak.path for leak in leaks) if policy.masks_secrets else ()))
+    masked = (row.path for row in found.files if policy.masks_secrets and not row.committed)
+    masks = (*bound.paths, *masked)
     return Project(
         linked=host_paths.find_spelling(start.environ.get("PWD", ""), start.workdir),
         writable=os.access(path, os.W_OK),
@@ -169,8 +201,9 @@ def _find_project(start: _Start, git: Git, mounted: Mounted, places: KnownPlaces
         ),
         submounts=machine.find_submounts(mounts, path),
         worktrees=host_protected.worktrees(path, repository, instance),
-        leaks=leaks,
-        leaks_note=leaks_note,
+        secret_files=found.files,
+        unsearched=found.unsearched,
+        masked_before=found.missing,
     ), bound
 
 

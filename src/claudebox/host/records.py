@@ -46,6 +46,7 @@ def between(path: str, top: str) -> tuple[str, ...]:
 
 
 Identity = tuple[int, int]  # device and inode: what a path is, however it is spelled
+KnownFile = tuple[Identity, str]  # a file, and where it was
 
 
 class PathFact(Value):
@@ -111,8 +112,10 @@ class SecretFile(Value):
 
     path: str
     lines: tuple[int, ...]  # where, if it has lines
-    masked: bytes  # the same without them
-    identity: Identity | None = None
+    masked: bytes  # the same with fake values; nothing where its content cannot be read
+    identity: Identity
+    links: int = 1  # names that it has
+    committed: bool = False  # git has this very content, so that its objects show it
 
 
 class EmptySubmodule(Value):
@@ -215,8 +218,14 @@ class Project(Value):
     pinned: tuple[PinnedDirectory, ...] = ()
     submounts: tuple[Submount, ...] = ()  # of the host, below the project
     worktrees: PathFact | None = None  # where the client makes worktrees, if that can be writable
-    leaks: tuple[SecretFile, ...] = ()  # files that hold secrets
-    leaks_note: str = ""  # how far was searched, if not everywhere
+    secret_files: tuple[SecretFile, ...] = ()
+    unsearched: str = ""  # where there may be more of them
+    masked_before: tuple[KnownFile, ...] = ()  # files that were masked before, and may lie there
+
+    @property
+    def hidden_files(self) -> tuple[SecretFile, ...]:
+        """Return the files that are masked if files with secrets are."""
+        return tuple(row for row in self.secret_files if not row.committed)
 
 
 class Mounted(Value):

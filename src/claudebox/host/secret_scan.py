@@ -1,232 +1,336 @@
-"""Secrets in files of the project: where they are, and the same file without them.
+"""The text of a file with fake values: the same keys, the same structure.
 
-Off the launch path: imported only where a file is named like a secret, or an address of git carries a password. Every
-step is linear in the size of a file, and none recurses: who wrote it may want the launcher to hang (E16).
+One reading of lines serves every format: `NAME=VALUE` and `NAME: VALUE` with the quotes, comments, lists and braces of
+dotenv, INI, properties, YAML, TOML, HCL and JSON. What it cannot tell apart counts as a value. Nothing here recurses,
+and each step is linear in the size of a file: who wrote it may want the launcher to hang (E16).
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-
-from claudebox.base.files import read_small
-from claudebox.host.records import SecretFile
-from claudebox.tables.secrets import VALUE_PREFIXES, name_looks_secret, value_looks_secret
+from claudebox.host import secret_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from claudebox.host.secret_values import Strictness
+    from claudebox.tables.secret_files import FileKind
 
 
-_LIMIT = 1 << 20
-_MOST_BYTES = 16 << 20  # of all files together; what is beyond is taken for a secret as a whole
-_BINARY = (".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk")
-_PAIR = re.compile(r"""^(\s*(?:export\s+)?["']?)([\w.\-/:@]+?)(["']?\s*(?:=|:(?=[\s"']|$))\s*)(.*)$""", re.ASCII)
-_PASSWORD = re.compile(r"(://[^/\s:@]*:)([^/\s@]+)(@)")
-_TOKEN = re.compile(r"https?://[^/\s:@]{20,}@")  # instead of the name of a user
-_USER = re.compile(r"(?<=://)[^/\s@]+@")
-_PEM = re.compile(r"-----(BEGIN|END) [A-Z ]*PRIVATE KEY-----")
-_HARMLESS = re.compile(
-    r"(?i)^(|[0-9]{1,6}|true|false|yes|no|on|off|null|none|debug|info|warn(ing)?|error|trace|dev(elopment)?|"
-    r"prod(uction)?|test(ing)?|staging|local|localhost|utf-?8|[a-z0-9.\-]*:[0-9]{1,5}|\.{0,2}/[\w./\-]*|"
-    r"https?://[^@?]*|<[^>]*>|\$\{?\w+\}?|change_?me|x+|\*+)$"
-)
-_RANDOM = re.compile(r"^(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/=_\-]{20,}$")
-_JSON = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]', re.DOTALL)  # strings, closed or not, and what stands between them
+_COMMENTS = ("#", ";", "//", "--", "/*", "!")
+_COMMANDS = ("export ", "set ", "setenv ")
+_QUOTES = "\"'`"
+_BLANKS = " \t\r\f\v"
+_BARE_WORDS = frozenset(("machine", "login", "password", "account", "default", "macdef", "localhost", "*"))
+_PUNCTUATION = frozenset(" \t\r,;:{}[]()\"'")
+_BETWEEN_WORDS = frozenset(" \t\r\n\f\v,;:=/@\"'`{}[]()<>&?")
+_PROSE = 3  # words of a comment after `name: `, which are no value then
+_PORT = 5  # digits
 
 
-def examine(paths: tuple[str, ...]) -> tuple[SecretFile, ...]:
-    """Return the files that hold secrets."""
-    found: list[SecretFile] = []
-    left = _MOST_BYTES
-    for path in paths:
-        name = os.path.basename(path).lower()
-        try:
-            status = os.lstat(path)
-        except OSError:  # it has gone
-            continue
-        identity = (status.st_dev, status.st_ino)
-        content = read_small(path, limit=_LIMIT) if left > 0 else None
-        if name.endswith(_BINARY) or content is None or b"\0" in content:
-            if content != b"":
-                # A key store, or too large to look at: nothing of it is shown.
-                found.append(SecretFile(path, (), b"", identity))
-            continue
-        left -= len(content)
-        text = content.decode("utf-8", "surrogateescape")
-        lines = tuple(sorted({number for number, _ in _lines(text, name)}))
-        if lines:
-            masked = _masked_copy(text, name, set(lines)).encode("utf-8", "surrogateescape")
-            found.append(SecretFile(path, lines, masked, identity))
-    return tuple(found)
+def mask_text(text: str, kind: FileKind) -> str:
+    """Return the text with fake values, each as long as the value is."""
+    return _Masker(text, kind).run()
 
 
-def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that hold a secret, by the names and shapes that claudebox knows."""
-    if _is_json(text):
-        number, last = 1, 0
-        for start, end, masked in _strings(text):
-            if masked != text[start:end]:
-                number, last = number + text.count("\n", last, start), start
-                yield number, ""
-        return
-    for number, line in enumerate(text.split("\n"), 1):
-        if "PRIVATE KEY-----" in line and "BEGIN" in line:
-            yield number, line
-            continue
-        if _PASSWORD.search(line) or (name == "config" and (_TOKEN.search(line) or "extraheader" in line.lower())):
-            yield number, line
-            continue
-        pair = _PAIR.match(line)
-        if pair is None or (line.lstrip().startswith(("#", ";", "//")) and "authToken" not in line):
-            if re.search(r"\bpassword\s+\S+", line) and "netrc" in name:
-                yield number, line
-            continue
-        value = pair[4].strip().rstrip(",;").strip("\"'")
-        named = name_looks_secret(pair[2].rsplit(":", 1)[-1]) and len(value) >= 4 and not _HARMLESS.match(value)
-        # In a file that is named like a secret, whatever looks random is one; the values of git are names and digests.
-        random = name != "config" and _RANDOM.match(value) and not _HARMLESS.match(value)
-        if named or random or value_looks_secret(value) or ("htpasswd" in name and value):
-            yield number, line
+def find_lines(text: str, masked: str) -> tuple[int, ...]:
+    """Return the numbers of the lines that differ."""
+    pairs = enumerate(zip(text.split("\n"), masked.split("\n"), strict=True), 1)
+    return tuple(number for number, (line, shown) in pairs if line != shown)
 
 
-def _masked_copy(text: str, name: str, marked: set[int]) -> str:
-    """Return the text with the same keys and harmless values."""
-    if _is_json(text):
-        pieces: list[str] = []
-        last = 0
-        for start, end, masked in _strings(text):
-            pieces += text[last:start], masked
-            last = end
-        return "".join((*pieces, text[last:]))
-    everything = name.startswith(".env") or name.endswith(".env") or ".tfvars" in name
-    rows: list[str] = []
-    until = ""  # the quote or the PEM line that ends a value of several lines
-    for number, line in enumerate(text.split("\n"), 1):
-        if until:
-            end = line.find(until)
-            rows.append(
-                _shape(line) if end < 0 else (line if until.startswith("-") else _shape(line[:end]) + line[end:])
-            )
-            until = "" if end >= 0 else until
-            continue
-        pem = _PEM.search(line)
-        if pem and pem[1] == "BEGIN":
-            tail = line[pem.end() :]
-            rows.append(line[: pem.end()] + re.sub(r"[A-Za-z0-9+/=]{8,}", lambda match: _shape(match[0]), tail))
-            until = "" if "-----END" in tail else "-----END"
-            continue
-        if name == "config":
-            rows.append(_git_line(line) if number in marked else line)
-            continue
-        pair = _PAIR.match(line)
-        if pair is None:
-            rows.append(
-                re.sub(r"(\bpassword\s+)(\S+)", lambda m: m[1] + _shape(m[2]), line) if number in marked else line
-            )
-            continue
-        if number in marked or (everything and not line.lstrip().startswith("#")):
-            value, until = _value(pair[4], always=number in marked)
-            rows.append(pair[1] + pair[2] + pair[3] + value)
-        else:
-            rows.append(line)
-    return "\n".join(rows)
+def find_values(text: str, masked: str) -> dict[str, int]:
+    """Return the words of a text that its masked copy does not show, each with the line where it is first."""
+    found: dict[str, int] = {}
+    start, line = 0, 1
+    for at in range(len(text) + 1):
+        if at == len(text) or text[at] in _BETWEEN_WORDS:
+            if text[start:at] != masked[start:at]:
+                found.setdefault(text[start:at], line)
+            start = at + 1
+            line += text[at : at + 1] == "\n"
+    return found
 
 
-def _is_json(text: str) -> bool:
-    if not text.lstrip().startswith(("{", "[{", "[\n")):
-        return False
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    except RecursionError:  # nested deeper than any program would read
-        return True
-    return True
+class _Level:
+    """A name that other values are below: of a line that is indented less, or in front of a brace."""
+
+    __slots__ = ("indent", "tells", "tells_of_all")
+
+    def __init__(self, indent: int, name: str, above: _Level | None) -> None:
+        around = above is not None and above.tells_of_all
+        unnamed = not name and above is not None and above.tells  # a list in a list
+        self.indent = indent
+        self.tells_of_all: bool = around or secret_values.tells_of_all(name)
+        self.tells: bool = unnamed or self.tells_of_all or secret_values.tells(name)
 
 
-def _strings(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield where each value is that is a string, and what is shown in its place; a list inherits its key."""
-    keys = [""]
-    before: re.Match[str] | None = None  # a string that may turn out to be a key
-    for token in _JSON.finditer(text):
-        mark = token[0][0]
-        if before is not None and mark != ":":
-            yield before.start(), before.end(), _masked(before[0], keys[-1])
-        if before is not None and mark == ":":
-            keys[-1] = _decoded(before[0])
-        elif mark in "{[":
-            keys.append(keys[-1])
-        elif mark in "}]" and len(keys) > 1:
-            keys.pop()
-        before = token if mark == '"' else None
-    if before is not None:
-        yield before.start(), before.end(), _masked(before[0], keys[-1])
+class _Masker:
+    """Reads a text once, line by line."""
+
+    def __init__(self, text: str, kind: FileKind) -> None:
+        self._kind, self._text, self._lines = kind, text, text.split("\n")
+        self._bare = kind == "bare"
+        self._keeps_rest = self._bare and "-----BEGIN " in text  # beside keys, such files hold certificates
+        self._usual: Strictness = "random" if kind == "mixed" else "plain"
+        self._levels: list[_Level] = []  # by indentation
+        self._braces: list[_Level] = []  # that are open
+        self._quote = ""
+        self._quoted: Strictness = self._usual  # of a value that goes on in the next line
+        self._unpaired = ""  # quotes that do not come again
+        self._in_key = False  # between BEGIN and END
+        self._next = 0  # where the next line begins
+
+    def run(self) -> str:
+        shown: list[str] = []
+        skipped = 0
+        for number, line in enumerate(self._lines):
+            self._next += len(line) + 1
+            if skipped:
+                skipped -= 1
+                shown.append(line)
+                continue
+            if "-----BEGIN " in line and not self._in_key:
+                skipped = self._count_public(number)
+            shown.append("\r".join(map(self._mask_line, line.split("\r"))))
+        return "\n".join(shown)
+
+    def _count_public(self, number: int) -> int:
+        """Return how many lines of a certificate or a public key follow its first one."""
+        if "PRIVATE" in self._lines[number] or "SECRET" in self._lines[number] or "-----END" in self._lines[number]:
+            return 0
+        at = number + 1
+        while at < len(self._lines) and _BASE64.issuperset(self._lines[at].strip().rstrip("=")):
+            at += 1
+        return at - number if at < len(self._lines) and "-----END " in self._lines[at] else 0
+
+    def _mask_line(self, line: str) -> str:
+        if self._in_key:
+            self._in_key = "-----END" not in line
+            return secret_values.fake(line)
+        begin = line.find("-----BEGIN ")
+        if begin >= 0 and "-----END" not in line and ("PRIVATE" in line or "SECRET" in line or "Static" in line):
+            self._in_key = True
+            name, start = self._find_name(line, _skip(line, 0))
+            start = start if name is not None and start <= begin else 0
+            return line[:start] + secret_values.fake(line[start:begin]) + secret_values.fake(line[begin:])
+        if self._quote:
+            return self._go_on(line)
+        if self._keeps_rest:
+            return line
+        if self._bare:
+            start = _skip(line, 0)
+            start += line.startswith("#", start)
+            return line[:start] + "".join(map(_mask_bare, _split(line[start:], " \t:")))
+        return self._mask_flow(line, 0) if self._braces else self._mask_block(line)
+
+    def _go_on(self, line: str) -> str:
+        """Mask a line of a value in quotes that began in an earlier one."""
+        end = line.find(self._quote)
+        if end < 0:
+            shown = secret_values.mask(line, self._quoted)
+            return shown if shown != line else _Masker(line, self._kind).run()  # the quote may not mean this line
+        self._quote = ""
+        return secret_values.mask(line[:end], self._quoted) + line[end] + self._mask_flow(line, end + 1)
+
+    def _mask_block(self, line: str) -> str:
+        """Mask a line outside of braces."""
+        start, is_comment, is_item = _skip(line, 0), False, False
+        while mark := next((mark for mark in _COMMENTS if line.startswith(mark, start)), ""):
+            start, is_comment = _skip(line, start + len(mark)), True
+        while line[start : start + 2] == "- ":
+            start, is_item = _skip(line, start + 2), True
+        start += next((len(word) for word in _COMMANDS if line.startswith(word, start)), 0)
+        if (
+            not is_comment
+            and line[start : start + 1] == "["
+            and secret_values.is_name(line[start:].strip().strip("[]"))
+        ):
+            return line  # a section
+        name, end = self._find_name(line, start)
+        if name is None:
+            return secret_values.mask_prose(line) if is_comment else self._mask_unnamed(line, start, is_item=is_item)
+        if is_comment and line[end - 2 : end] != "=" and _is_prose(line[end:]) and line[end - 1] == ":":
+            return secret_values.mask_prose(line)
+        while self._levels and not is_comment and self._levels[-1].indent >= start:
+            self._levels.pop()
+        level = _Level(start, name, self._levels[-1] if self._levels else None)
+        if not is_comment:
+            self._levels.append(level)
+        return line[:end] + self._mask_value(line, end, level)
+
+    def _find_name(self, line: str, start: int) -> tuple[str | None, int]:
+        """Return the name with which a line begins, and where its value does."""
+        if line[start : start + 1] in _QUOTES and line[start : start + 1]:
+            close = _find_close(line, start)
+            after = _skip(line, close + 1)
+            if close > 0 and line[after : after + 1] in (":", "="):
+                return line[start + 1 : close], after + 1 + line.startswith("=>", after)
+            return None, start
+        for at in range(start, min(len(line), start + secret_values.LONGEST_NAME)):
+            if line[at] == "=" or (line[at] == ":" and self._is_colon(line, at)):
+                name = line[start:at].strip()
+                is_padding = line[at] == "=" and not line[at:].strip("= \t\r\"',;")
+                if secret_values.is_name(name) and (not is_padding or secret_values.is_plain(name)):
+                    return name, at + 1 + line.startswith("=>", at)
+                return None, start
+        return None, start
+
+    def _is_colon(self, line: str, at: int) -> bool:
+        after = line[at + 1 : at + 2]
+        is_usual = not after or after in f"{_BLANKS}{_QUOTES}" or (self._usual == "random" and after != "/")
+        return is_usual or secret_values.tells(line[:at])
+
+    def _mask_unnamed(self, line: str, start: int, *, is_item: bool) -> str:
+        """Mask a line without a name: an item of a list, or one of the lines of a value."""
+        while self._levels and self._levels[-1].indent > start - 2 * is_item:
+            self._levels.pop()
+        level = self._levels[-1] if self._levels else None
+        if level is not None and not is_item and level.indent >= start:
+            level = None
+        if level is None and self._usual == "plain" and len(line.split()) == 1 and line[start] not in "{[":
+            return line[:start] + secret_values.mask(
+                line[start:], "nothing"
+            )  # a token without a name, or with that of a user
+        return line[:start] + self._mask_flow(line, start, level)
+
+    def _mask_value(self, line: str, start: int, level: _Level) -> str:
+        """Mask what follows a name, outside of braces."""
+        at = _skip(line, start)
+        char = line[at : at + 1]
+        strictness: Strictness = "nothing" if level.tells else self._usual
+        if char and char in _QUOTES:
+            return line[start:at] + self._mask_flow(line, at, level)
+        if char and char in "{[" and line[at : at + 2] != "{{":
+            return line[start:at] + self._mask_flow(line, at, level)
+        end = next((place for place in range(at, len(line)) if line[place] == "#" and line[place - 1] in _BLANKS), None)
+        value = line[at:end].rstrip(f"{_BLANKS},;")
+        rest = line[at + len(value) : end]
+        comment = secret_values.mask_prose(line[end:]) if end is not None else ""  # some programs know none
+        return line[start:at] + secret_values.mask(value, strictness) + rest + comment
+
+    def _mask_flow(self, line: str, start: int, outer: _Level | None = None) -> str:
+        """Mask from here on: words, texts in quotes, and braces with names in them."""
+        shown: list[str] = []
+        level = self._braces[-1] if self._braces else outer
+        tells = level is not None and level.tells
+        can_be_name, name, at = bool(self._braces), "", start
+        while at < len(line):
+            char = line[at]
+            strictness: Strictness = "nothing" if tells else self._usual
+            if char in "{[":
+                level = _Level(0, name, level)
+                self._braces.append(level)
+                tells, can_be_name, name, end = level.tells, True, "", at + 1
+            elif char in "}],":
+                if char != "," and self._braces:
+                    self._braces.pop()
+                level = self._braces[-1] if self._braces else outer
+                tells, can_be_name, name, end = level is not None and level.tells, bool(self._braces), "", at + 1
+            elif char in _QUOTES:
+                end = self._find_end(line, at, strictness)
+                after = _skip(line, end)
+                if can_be_name and line[after : after + 1] in (":", "=") and line[after : after + 1]:
+                    name, end = line[at + 1 : end - 1], after + 1
+                    tells, can_be_name = self._tells(name, level), False
+                else:
+                    closed = end - 1 if end - 1 > at and line[end - 1] == char else end
+                    shown.append(char + self._mask_quoted(line[at + 1 : closed], char, name, level, strictness))
+                    shown.append(line[closed:end])
+                    at = end
+                    continue
+            elif char in _BLANKS:
+                end = _skip(line, at)
+            elif char == "#" and (at == start or line[at - 1] in _BLANKS):  # a comment
+                tells, can_be_name, name, end = False, bool(self._braces), "", at + 1
+            else:
+                end, word_name = self._find_word(line, at, can_be_name=can_be_name)
+                if word_name is not None:
+                    name, can_be_name = word_name, False
+                    tells = self._tells(name, level)
+                else:
+                    shown.append(secret_values.mask(line[at:end], strictness))
+                    at, can_be_name = end, False
+                    continue
+            shown.append(line[at:end])
+            at = end
+        return "".join(shown)
+
+    def _mask_quoted(self, text: str, quote: str, name: str, level: _Level | None, strictness: Strictness) -> str:
+        if quote == '"' or text.lstrip()[:1] not in ("{", "["):
+            return secret_values.mask(text, strictness, escaped=quote == '"')
+        inner = _Masker(text, self._kind)  # JSON; the same quotes cannot be in it
+        inner._braces = [_Level(0, name, level)]
+        return inner.run()
+
+    @staticmethod
+    def _tells(name: str, level: _Level | None) -> bool:
+        return secret_values.tells(name) or (level is not None and level.tells_of_all)
+
+    def _find_word(self, line: str, start: int, *, can_be_name: bool) -> tuple[int, str | None]:
+        """Return where words without quotes end, or where a name with its mark does."""
+        for at in range(start, len(line)):
+            char = line[at]
+            if char in ",{}[]" or (char in _QUOTES and not line[at - 1].isalnum()):
+                return max(at, start + 1), None
+            if can_be_name and char in ":=" and at - start <= secret_values.LONGEST_NAME:
+                after = line[at + 1 : at + 2]
+                is_mark = char == "=" or not after or after in f"{_BLANKS}{_QUOTES}{{["
+                if is_mark and secret_values.is_name(line[start:at].strip()):
+                    return at + 1, line[start:at].strip()
+        return len(line), None
+
+    def _find_end(self, line: str, start: int, strictness: Strictness) -> int:
+        """Return where a text in quotes ends; the next lines may be its rest."""
+        close = _find_close(line, start)
+        if close > 0:
+            return close + 1
+        quote = line[start]
+        if not self._braces and quote not in self._unpaired:
+            if self._text.find(quote, self._next) >= 0:
+                self._quote, self._quoted = quote, strictness
+            else:
+                self._unpaired += quote
+        return len(line)
 
 
-def _decoded(token: str) -> str:
-    try:
-        value: str = json.loads(token)
-    except ValueError:
-        return token
-    return value
+_BASE64 = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/")
 
 
-def _masked(token: str, key: str) -> str:
-    value = _decoded(token)
-    plain = _plain(value, key)
-    return token if plain == value else json.dumps(plain)
+def _skip(line: str, at: int) -> int:
+    """Return where the blanks end."""
+    while at < len(line) and line[at] in _BLANKS:
+        at += 1
+    return at
 
 
-def _git_line(line: str) -> str:
-    if "extraheader" in line.lower():
-        return line.partition("=")[0] + "= "
-    without = _USER.sub("", line)
-    pair = _PAIR.match(line)
-    if without != line or pair is None:
-        return without
-    return pair[1] + pair[2] + pair[3] + _value(pair[4], always=True)[0]
+def _find_close(line: str, start: int) -> int:
+    """Return where the quote at a place is closed, -1 if it is not; a backslash counts in double quotes only."""
+    quote, at = line[start], start + 1
+    while True:
+        at = line.find(quote, at)
+        if at < 0 or quote != '"':
+            return at
+        back = at - 1
+        while line[back] == "\\":
+            back -= 1
+        if (at - back) % 2:
+            return at
+        at += 1
 
 
-def _value(raw: str, *, always: bool) -> tuple[str, str]:
-    """Return a harmless value, and the quote that it still waits for."""
-    quote = raw[:1] if raw[:1] in ('"', "'") else ""
-    end = raw.find(quote, 1) if quote else -1
-    if quote and end < 0:
-        return quote + _shape(raw[1:]), quote
-    inner, rest = (raw[1:end], raw[end:]) if quote else _without_comment(raw)
-    if _PASSWORD.search(inner):
-        inner = _PASSWORD.sub(lambda match: match[1] + _shape(match[2]) + match[3], inner)
-    elif not _HARMLESS.match(inner) or (always and len(inner) >= 4 and not inner.startswith(("http://", "https://"))):
-        inner = _shape(inner)
-    return quote + inner + rest, ""
+def _split(text: str, marks: str) -> list[str]:
+    """Return the parts between marks, and the marks."""
+    found, start = [], 0
+    for at, char in enumerate(text):
+        if char in marks:
+            found += [text[start:at], char]
+            start = at + 1
+    return [*found, text[start:]]
 
 
-def _without_comment(raw: str) -> tuple[str, str]:
-    """Return a value without quotes, and what follows it: a comment, or blanks and a comma."""
-    at = raw.find("#")
-    while at > 0 and not raw[at - 1].isspace():
-        at = raw.find("#", at + 1)
-    inner = raw[:at].rstrip() if at > 0 else raw.rstrip().removesuffix(",").removesuffix(";")
-    return inner, raw[len(inner) :]
+def _mask_bare(word: str) -> str:
+    is_shown = word in _BARE_WORDS or (word.isdigit() and len(word) <= _PORT)
+    return word if is_shown else secret_values.fake(word)
 
 
-def _shape(value: str) -> str:
-    """Return characters of the same kinds; a prefix that tells the kind of secret stays."""
-    prefix = next((start for start in VALUE_PREFIXES if value.startswith(start)), "")
-    rest = value[len(prefix) :]
-    return prefix + "".join(
-        "0" if char.isdigit() else "X" if char.isupper() else "x" if char.isalpha() else char for char in rest
-    )
-
-
-def _plain(value: str, key: str) -> str:
-    """Return what is shown in place of a value of this name."""
-    if _PEM.search(value):
-        return re.sub(r"(?m)^(?!-----).*$", lambda match: _shape(match[0]), value)
-    if _PASSWORD.search(value):
-        return _PASSWORD.sub(lambda match: match[1] + _shape(match[2]) + match[3], value)
-    if (name_looks_secret(key) and not _HARMLESS.match(value)) or value_looks_secret(value) or _RANDOM.match(value):
-        return _shape(value)
-    return value
+def _is_prose(text: str) -> bool:
+    return len(text.split()) >= _PROSE and secret_values.is_plain(text.strip())

@@ -169,7 +169,7 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
 def _commit_changes(planned: Planned, own: PrivateGit, tools: Tools, copy: Copy) -> tuple[str, str]:
     """Offer to bring uncommitted changes along; return a commit of them and the one below, or nothing."""
     os.close(open_state(copy.scratch, COPIES))
-    secret = [leak.path for leak in planned.host.project.leaks]  # a commit would keep them
+    secret = [row.path for row in planned.host.project.secret_files]  # a commit would keep them
     try:
         with worktrees.Uncommitted(own, tools, copy, secret) as found:
             asking = not planned.settings.on("yes") and planned.settings.one("confirm").value != "never"

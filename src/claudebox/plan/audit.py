@@ -11,6 +11,7 @@ from claudebox.base.console import clean, lay_out, list_some, paint, shorten, wr
 from claudebox.base.records import Value
 from claudebox.host.records import KeptOut, covers
 from claudebox.network import plan as network_plan
+from claudebox.plan import masking
 from claudebox.plan.records import GIT_TOKEN, Mount, Plan, Variable
 from claudebox.settings.records import Policy
 from claudebox.tables.secrets import name_looks_secret
@@ -62,7 +63,8 @@ def lines(
         parts = (_listed(_kept(plan)), f"network {plan.policy.network}", _short(plan), *login)
         yield from wrap(" · ".join(parts), "claudebox: ")
     yield from lay_out((paint(f"{label:<8}", "bold"), text) for label, text in rows)
-    yield from lay_out((paint("note    ", "bold"), clean(text)) for text in notes if not quiet)
+    said = plan.masked_note if news or asking else ""  # in the line of secrets
+    yield from lay_out((paint("note    ", "bold"), clean(text)) for text in notes if not quiet and text != said)
     told = () if settled else (*(() if chosen else (_UNCHOSEN,)), *warnings(plan, quiet=quiet))
     yield from lay_out((paint("warning ", "yellow"), clean(text)) for text in told)
 
@@ -73,8 +75,8 @@ def warnings(plan: Plan, *, quiet: bool = False) -> Iterator[str]:
     for row in plan.variables:
         if row.loader and row.origin not in ("claudebox", "host"):
             yield f"{row.name} (from {row.origin}) changes what programs load"
-    if quiet and plan.exposed and not plan.policy.masks_secrets:
-        yield _files(plan)
+    if quiet and plan.exposed:
+        yield _describe_exposed(plan)
 
 
 def untold(plan: Plan, told: frozenset[str]) -> tuple[list[str], list[KeptOut]]:
@@ -123,7 +125,8 @@ def describe_news(plan: Plan, before: frozenset[str] | None) -> str:
 _SHOWN = frozenset((
     "addresses", "agent", "agent_named", "budget", "cache_limit", "client", "constants", "credential", "devices",
     "domains", "host_ports", "inherit", "limits", "mounts", "names", "network", "network_origin", "nix", "nix_origin",
-    "program", "published", "scratch", "secrets", "shared_home", "start", "toolchains", "undo", "words",
+    "program", "project_secrets_origin", "published", "scratch", "secrets", "shared_home", "start", "toolchains",
+    "undo", "words",
 ))  # fmt: skip
 _USUAL = {"auth": "broker"}  # where the default of the setting is not that of the policy
 _SWITCHED = frozenset(("browser", "devshell", "gpu"))  # their value is what asked for them
@@ -147,8 +150,7 @@ def decided(plan: Plan) -> tuple[str, ...]:
     for secret in plan.secrets:
         permit = f" for {', '.join(secret.permit)}" if secret.permit else ""
         found.append(f"{secret.env} used at {', '.join(secret.places)}{permit}")
-    if not policy.masks_secrets:
-        found += [f"secrets in {place.partition(':')[0]}" for place in plan.exposed]
+    found += [f"secrets in {place.partition(':')[0]}" for place in plan.exposed]
     found += [f"{kind} {name}" for kind, name in plan.inherited]
     if policy.credential is not None and _has_git_token(plan):
         found.append(f"a token for git at {policy.credential.host}")
@@ -233,10 +235,14 @@ def _origin(plan: Plan) -> str:
 def _secrets(plan: Plan) -> str:
     parts = [paint(f"{text} enters", "yellow") for text in _entering(plan)]
     parts += [clean(text) for text in _outside(plan)]
+    if plan.exposed:
+        parts.append(paint(clean(_describe_exposed(plan)), "yellow"))
+    if plan.committed:
+        parts.append(paint(clean(f"in git, and so readable inside: {_listed(plan.committed)}"), "yellow"))
     if not parts:
         parts.append("none enters")
-    if plan.exposed:
-        parts.append(clean(_files(plan)) if plan.policy.masks_secrets else paint(clean(_files(plan)), "yellow"))
+    if plan.masked:
+        parts.append(clean(masking.describe(plan.masked)))
     withheld = [name for name in plan.withheld if name_looks_secret(name)]
     if withheld:
         parts.append(f"withheld: {_listed(withheld)}")
@@ -278,16 +284,20 @@ def _outside(plan: Plan) -> Iterator[str]:
 
 def _short(plan: Plan) -> str:
     entering = sum(1 for _ in _entering(plan))
-    count = len(plan.exposed)
-    files = f", {count} file{'s' if count > 1 else ''} of the project with some" if count else ""
-    return f"{entering or 'no'} secret{'s' if entering != 1 else ''} enter{'s' if entering == 1 else ''}{files}"
+    shown = [_count(plan.exposed, "of the project"), _count(plan.committed, "in git")]
+    files = " and ".join(filter(None, shown))
+    said = f"{entering or 'no'} secret{'s' if entering != 1 else ''} enter{'s' if entering == 1 else ''}"
+    said += (" and those of " if entering else " but those of ") + files if files else ""
+    return said + (f", {_count(plan.masked, 'masked')}" if plan.masked else "")
 
 
-def _files(plan: Plan) -> str:
+def _count(files: Sequence[str], what: str) -> str:
+    return f"{len(files)} file{'s' if len(files) > 1 else ''} {what}" if files else ""
+
+
+def _describe_exposed(plan: Plan) -> str:
     places = _listed(plan.exposed, 12)
-    if plan.policy.masks_secrets:
-        return f"secrets in the project are masked inside: {places}"
-    return f"secrets in the project can be read inside: {places}; `--set project_secrets=mask` hides them"
+    return f"secrets in the project can be read inside: {places}; `--project-secrets mask` hides them"
 
 
 def _listed(names: Iterable[str], most: int = _NAMED) -> str:

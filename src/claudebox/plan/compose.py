@@ -31,7 +31,7 @@ _RANK = {"mask": 2, "empty": 2, "copy": 2, "bind": 1, "tmpfs": 1}  # hide > writ
 
 def make_plan(policy: Policy, host: Host) -> Plan:
     """Return the plan, or say what stands in its way."""
-    host = plan_protected.settle(policy, host)
+    host = git_plan.settle(plan_protected.settle(policy, host))
     if host.bwrap.problem is not None:
         raise host.bwrap.problem
     mount_checks.check_home(host)
@@ -55,6 +55,8 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     variables += tuple(plan_environment.plan_absent_handler(absent, host))
     extra = extra.replace(mounts=(*extra.mounts, *plan_environment.plan_absent_table(absent)))
     rows = _rows(policy, host, held, extra)
+    masked = masking.find_masked(policy, host)
+    note = masking.describe(masking.name_files(masked, host, lines=False))  # without lines: it is not told again
     own_git = git_plan.plan_private(policy, host)
     checkouts = (f"{git_plan.CHECKOUTS}/{row.name}" for row in host.git.empty_submodules)
     kept = (
@@ -84,11 +86,15 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         link=_link(policy, host, broker),
         hostname=host.machine.hostname,
         warnings=(*_warnings(policy, host, held), *extra.warnings),
-        notes=(*_notes(policy, host), *limited),
+        notes=(*filter(None, (note,)), *_notes(policy, host), *limited),
         withheld=plan_environment.withheld(host, variables),
         path_outside=outside,
         absent=tuple(absent.items()),
-        exposed=masking.find_exposed(host),
+        masked=masking.name_files(masked, host),
+        masked_note=note,
+        exposed=() if policy.masks_secrets else masking.name_files(host.project.hidden_files, host),
+        committed=masking.name_files((row for row in host.project.secret_files if row.committed), host),
+        remembered=(*((row.identity, row.path) for row in masked), *host.project.masked_before),
         inherited=host.agent.inherited,
         login=agent_plan.describe_missing_login(policy, host),
         state=(
@@ -185,13 +191,15 @@ def _rows(policy: Policy, host: Host, held: str, extra: Additions) -> tuple[Moun
         *extra.mounts,
         *(Mount(path, kind, "tells the agent where it is", mode=0o644) for path, kind in texts.items()),
     )
-    own += tuple(masking.mask_sockets(policy, host, arrange(own)))
+    own += tuple(masking.cover(policy, host, arrange(own)))
     if asked:
         _check_taken(own, asked, host)
     rows = arrange((*own, *asked))
-    rows = arrange((*rows, *masking.mask_sockets(policy, host, rows), *plan_mounts.plan_spelling(host, rows)))
+    rows = arrange((*rows, *masking.cover(policy, host, rows), *plan_mounts.plan_spelling(host, rows)))
     rows = arrange((*rows, *plan_mounts.plan_links(host, rows)))
-    text = sandbox_md.describe(policy, tuple(row for row in rows if row.dest not in texts), extra.advice)
+    shown = tuple(row for row in rows if row.dest not in texts)
+    masked = masking.name_files(masking.find_masked(policy, host), host, lines=False)
+    text = sandbox_md.describe(policy, shown, extra.advice, masked=masked)
     instructions = b"\n".join(filter(None, (*host.agent.memory_files[:1], text, *host.agent.memory_files[1:])))
     contents = dict(zip(texts, (text, instructions), strict=False))
     return tuple(row.replace(content=contents[row.dest]) if row.dest in contents else row for row in rows)

@@ -58,7 +58,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
             source = f"{host.instance.cover}-worktrees" if around else host.instance.cover
         pinned, stub = row.identity, row.stub
         yield Mount(row.path, "ro-bind", reason, source, pinned=pinned, role="protected", stub=stub)
-    yield from _ignored(closed, host)
+    yield from _ignored(closed, host, masks=policy.masks_secrets)
     # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
     pins = {path: identity for row in closed for path, identity in row.parents}
     pins.update((row.path, row.identity) for row in host.project.pinned)
@@ -68,15 +68,17 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
             yield Mount(path, "bind", "holds something protected", path, pinned=identity, role="pin")
 
 
-def _ignored(closed: tuple[ProtectedPath, ...], host: Host) -> Iterator[Mount]:
-    """Tell git inside to ignore what the user ignores, and stubs: `stash -u` would fail to remove empty directories."""
+def _ignored(closed: tuple[ProtectedPath, ...], host: Host, *, masks: bool) -> Iterator[Mount]:
+    """Tell git inside to ignore what the user ignores, and what is a mount: `stash -u` would fail to remove it."""
     project = host.git.repository.root if host.git.repository is not None else host.workdir.real
     roots = [root.rstrip("/") for root in (project, *(row.root for row in host.mounted.repositories))]
     rows = [row.path for row in closed if (row.kind, row.stub) == ("missing", "directory") and "\n" not in row.path]
-    patterns = dict.fromkeys(path[len(root) :] for root in roots for path in rows if path.startswith(f"{root}/"))
-    if patterns or host.git.user.ignored:
-        escaped = ("".join(f"\\{char}" if char in "\\*?[ " else char for char in pattern) for pattern in patterns)
-        content = "".join(f"{pattern}/\n" for pattern in escaped).encode("utf-8", "surrogateescape")
+    masked = [row.path for row in host.project.hidden_files if masks and "\n" not in row.path]
+    patterns = [f"{path}/" for path in rows] + masked  # a masked file is not added with its fake values
+    below = dict.fromkeys(path[len(root) :] for root in roots for path in patterns if path.startswith(f"{root}/"))
+    if below or host.git.user.ignored:
+        escaped = ("".join(f"\\{char}" if char in "\\*?[ " else char for char in pattern) for pattern in below)
+        content = "".join(f"{pattern}\n" for pattern in escaped).encode("utf-8", "surrogateescape")
         own = host.git.user.ignored
         separated = own + b"\n" if own and not own.endswith(b"\n") else own
         path = f"{host.home}/.config/git/ignore"
@@ -97,7 +99,7 @@ def is_copied(row: ProtectedPath, host: Host) -> bool:
 
     Not if something is masked in it: the copy would show that.
     """
-    masked = (*(leak.path for leak in host.project.leaks), *(mount.path for mount in host.project.submounts))
+    masked = (*(row.path for row in host.project.hidden_files), *(mount.path for mount in host.project.submounts))
     return bool(row.copy) and not any(path.startswith(f"{row.path}/") for path in masked)
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
 
-    from claudebox.host.records import Identity, KeptOut, StubKind
+    from claudebox.host.records import Identity, KeptOut, KnownFile, StubKind
     from claudebox.network.records import Broker, Link
     from claudebox.settings.records import Policy, SecretRequest
 
@@ -121,6 +121,7 @@ class PrivateGit(Value):
     visible: tuple[str, ...] = ()  # directories whose checkouts can be worked in
     obeyed: tuple[str, ...] = ()  # what git of the host obeys in the checkout by its configuration, relative to it
     hooks: tuple[Hooks, ...] = ()  # that a tool writes into the checkout
+    masked: tuple[str, ...] = ()  # files that git must not read, relative to the checkout
 
     @property
     def directory(self) -> str:
@@ -209,7 +210,11 @@ class Plan(Value):
     withheld: tuple[str, ...] = ()
     path_outside: tuple[KeptOut, ...] = ()  # programs of the host's PATH that are not inside
     absent: tuple[tuple[str, str], ...] = ()  # those in the home, each with a sentence that says what brings it in
-    exposed: tuple[str, ...] = ()  # files of the project that hold secrets, with lines
+    masked: tuple[str, ...] = ()  # files of the project that hold secrets, with lines: those shown with fake values,
+    masked_note: str = ""  # the note about them
+    exposed: tuple[str, ...] = ()  # those shown as they are,
+    committed: tuple[str, ...] = ()  # and those that git shows anyway
+    remembered: tuple[KnownFile, ...] = ()  # files that stay masked wherever they are moved
     inherited: tuple[tuple[str, str], ...] = ()  # what comes along with settings of the host's client: kind and name
     login: str = ""  # how to log in, where nobody is
     state: tuple[str, ...] = ()  # directories that the launcher makes before it starts

@@ -7,7 +7,7 @@ from claudebox.network import plan as network_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from claudebox.plan.records import Mount
     from claudebox.settings.records import Policy
@@ -17,12 +17,12 @@ PATH = "/run/claudebox/SANDBOX.md"
 _NAMED = 12  # protected paths
 
 
-def describe(policy: Policy, rows: Iterable[Mount], advice: Iterable[str] = ()) -> bytes:
-    """Return the text for this sandbox; `advice` is what parts of it have to say."""
-    return ("\n".join(_lines(policy, list(rows), advice)) + "\n").encode("utf-8", "backslashreplace")
+def describe(policy: Policy, rows: Iterable[Mount], advice: Iterable[str] = (), *, masked: Sequence[str] = ()) -> bytes:
+    """Return the text for this sandbox; `advice` is what parts of it have to say, `masked` are files."""
+    return ("\n".join(_lines(policy, list(rows), advice, masked)) + "\n").encode("utf-8", "backslashreplace")
 
 
-def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator[str]:
+def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str], masked: Sequence[str]) -> Iterator[str]:
     binds = [row for row in rows if row.kind == "bind" and row.role not in ("pin", "git", "scratch")]
     kept = [clean(row.dest) for row in binds if not row.dest.startswith("/run/claudebox")]
     lost = [clean(row.dest) for row in rows if row.kind == "tmpfs" or row.role == "scratch"]
@@ -41,6 +41,13 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
             "- Read-only in the project, because tools of the user's machine execute or obey it: "
             f"{list_some(protected, _NAMED)}. Do not work around it; if a task needs a change there, say which file "
             "and what should be in it, or that the user can start claudebox with `--allow NAME`."
+        )
+    if masked:
+        yield (
+            f"- Masked in the project: {list_some([clean(name) for name in masked], _NAMED)}. They have the same keys "
+            "with fake values, and are read-only; git leaves them alone. What logs in or decrypts with such a value "
+            "fails: that is expected, do not look for the real one. If a task needs it, say which file and key: the "
+            "user can start claudebox with `--project-secrets show`, or let one variable in with `--env NAME`."
         )
     if any(name.endswith("/.git") for name in protected):
         yield (

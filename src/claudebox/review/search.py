@@ -53,7 +53,7 @@ def list_values(
         found += [(secret.env, value)] if value else []
         unknown += [] if value else [secret.env]
     if policy.masks_secrets:
-        found += _list_masked(policy, base_state.locate(home, os.getcwd()), os.getcwd())
+        found += _list_masked(policy, base_state.locate(home, os.getcwd()), os.getcwd(), environ)
     return found, unknown
 
 
@@ -66,17 +66,17 @@ def _read_policy(flags: Settings, environ: dict[str, str]) -> Policy:
     return session.decide_policy(settings, environ)
 
 
-def _list_masked(policy: Policy, instance: Instance, workdir: str) -> Iterator[tuple[str, str]]:
-    """Yield the words of lines that hold secrets, in files of the project that are masked."""
-    from claudebox.host import secret_files
+def _list_masked(
+    policy: Policy, instance: Instance, workdir: str, environ: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the values that are masked in files of the project."""
+    from claudebox.git import facts as git_facts
+    from claudebox.host import project_search, secret_files
 
-    for row in secret_files.leaks(policy, (workdir,), instance)[0]:
-        content = read_small(row.path, limit=_MOST, follow=True) or b""
-        lines = os.fsdecode(content).split("\n")
-        for number in row.lines:
-            text = lines[number - 1] if number <= len(lines) else ""
-            for word in text.translate(_BETWEEN).replace("=", " ", 1).split():
-                yield f"line {number} of {os.path.basename(row.path)}", word
+    searched = project_search.search((workdir,), seconds=secret_files.search_time(policy))
+    repository = git_facts.find_repository(workdir, os.getuid(), current_home(environ), environ)
+    found = secret_files.find_secrets(policy, searched, (workdir,), instance, git_facts.CommittedContents(repository))
+    yield from secret_files.list_values(row for row in found.files if not row.committed)
 
 
 def require_clean(source: Story | Sequence[TaskRow], page: bytes, values: Iterable[tuple[str, str]]) -> None:

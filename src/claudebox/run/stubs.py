@@ -26,6 +26,7 @@ from claudebox.base.files import (
     write_all,
 )
 from claudebox.host.protected import MARK, STUBS, STUBS_LIMIT, StubEntry, parse_stubs
+from claudebox.host.secret_files import REMEMBERED, render_remembered
 from claudebox.run.live_sessions import Presence
 
 TYPE_CHECKING = False
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from claudebox.plan.records import Plan, Stub
 
 
-_LOCK, _MASKED, _ELSEWHERE = "sessions", "masked", "sockets-elsewhere"
+_LOCK, _ELSEWHERE = "sessions", "sockets-elsewhere"
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UMASK, _MODE = 0o022, 0o755
 _COVERS = ("cover", "cover-worktrees")  # the second has a place for worktrees of the client
@@ -209,11 +210,11 @@ class SessionStubs:
 
     def _remember(self, plan: Plan) -> None:
         """Record the inodes of masked files, wherever they are moved, and the sockets outside of the project."""
-        masked = sorted(mount.pinned for mount in plan.mounts if mount.kind == "copy" and mount.pinned is not None)
-        content = b"".join(b"%d %d\n" % identity for identity in masked)
+        content = render_remembered(plan.remembered)
         elsewhere = "\n".join(plan.sockets_elsewhere).encode()
-        for name, text in ((_MASKED, content), (_ELSEWHERE, elsewhere)):
-            if text and text != read_at(self._directory, name, limit=STUBS_LIMIT):
+        for name, text in ((REMEMBERED, content), (_ELSEWHERE, elsewhere)):
+            is_answer = text or (name == REMEMBERED and plan.policy.masks_secrets)  # the others looked for nothing
+            if is_answer and text != (read_at(self._directory, name, limit=STUBS_LIMIT) or b""):
                 replace_file(self._directory, name, text)
 
 

@@ -319,13 +319,24 @@ def apply(
 
     `approve` shows the user what a project file asks for, and asks; without it nothing new is approved.
     """
-    users = layers(flags, environ, reader)
+    users = (*_read_answers(reader, workdir), *layers(flags, environ, reader))
     request = read_request(reader, workdir)
     if request is None:
         return settings_layers.merge(flags, environ, users)
     from claudebox.settings import trust
 
     return trust.settle(request, lambda extra: settings_layers.merge(flags, environ, (*users, *extra)), approve)
+
+
+def _read_answers(reader: SettingsReader, workdir: str) -> Iterator[Layer]:
+    """Yield what the user has answered about this project; every file of theirs counts for more."""
+    if not os.path.lexists(f"{reader.state}/trust"):
+        return
+    from claudebox.settings import trust
+
+    if trust.shows_secrets(reader.state, workdir):
+        origin = "your answer for this project"
+        yield Layer(origin, {"project_secrets": (SettingValue("show", origin),)})
 
 
 def read_env_files(flags: Settings) -> Settings:

@@ -324,6 +324,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         start=settings.start,
         network_origin=network.origin,
         nix_origin=settings.one("nix").origin,
+        project_secrets_origin=settings.one("project_secrets").origin,
         domains=_domains(settings, network),
         mounts=_distinct(mounts),
         hides_path=not shows_path,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Program = Literal["client", "exec", "shell"]
     Nix = Literal["auto", "daemon", "relay", "off"]
-    ProjectSecrets = Literal["warn", "mask", "allow"]
+    ProjectSecrets = Literal["show", "mask"]
     Shape = Literal["switch", "choice", "text", "list", "words", "table", "record", "rows", "groups"]
     Group = Literal["Starting", "Agents", "Showing", "Profiles", "What enters", "Restrictions", "Limits", "Tasks"]
     Files = Literal["none", "user", "profile", "project"]
@@ -212,7 +212,8 @@ class Policy(Value):
     inherit: tuple[NameRequest, ...] = ()
     allow: tuple[NameRequest, ...] = ()
     shared_home: bool = False
-    project_secrets: ProjectSecrets = "warn"
+    project_secrets: ProjectSecrets = "mask"
+    project_secrets_origin: str = "default"
     submounts: Literal["show", "mask"] = "show"
     constants: tuple[Constant, ...] = ()
     toolchains: tuple[NameRequest, ...] = ()
@@ -249,6 +250,11 @@ class Policy(Value):
     def masks_secrets(self) -> bool:
         """Return whether files of the project that hold secrets are masked inside."""
         return self.project_secrets == "mask"
+
+    @property
+    def refuses_unsearched(self) -> bool:
+        """Return whether a launch is refused that cannot search the whole project for them."""
+        return self.masks_secrets and self.project_secrets_origin != "default"
 
     @property
     def brokered(self) -> bool:

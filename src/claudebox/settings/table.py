@@ -348,10 +348,11 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="PROTECTED", brief="let it be changed", in_files="user", field="allow", parse=parsers.protected,
     ),
     Setting(
-        "project_secrets", (), "choice", "Restrictions",
-        "files of the project that hold secrets: `warn`, `mask` or `allow`",
-        details="`warn` names them, `mask` shows fake values, `allow` ignores them",
-        metavar="WHAT", choices=("allow", "warn", "mask"), default="warn", in_files="project", widest="first",
+        "project_secrets", ("--project-secrets",), "choice", "Restrictions",
+        "files of the project that hold secrets: `mask` or `show`",
+        details="`mask`: the agent sees the same keys with fake values, read-only; `show`: it reads them, and the flag "
+        "asks whether to show them in later sessions of this project, too",
+        metavar="HOW", choices=("show", "mask"), default="mask", in_files="project", widest="first",
         field="project_secrets",
     ),
     Setting(

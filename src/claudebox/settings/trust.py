@@ -166,6 +166,30 @@ def approvals(state: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
             yield os.fsdecode(words[0]), os.fsdecode(words[1]), tuple(os.fsdecode(word) for word in words[2:])
 
 
+# What a user has answered about a project itself is a record of its directory, without a digest.
+
+_SHOWS_SECRETS = ("project_secrets: mask -> show",)
+
+
+def shows_secrets(state: str, project: str) -> bool:
+    """Return whether the user wants the agent to read the secrets of a project in every session."""
+    return is_approved(_answer(state, project), _SHOWS_SECRETS)
+
+
+def show_secrets(state: str, project: str) -> None:
+    """Remember that."""
+    approve(_answer(state, project), _SHOWS_SECRETS)
+
+
+def hide_secrets(state: str, project: str) -> bool:
+    """Forget it; return whether it was so."""
+    return revoke(state, _answer(state, project).path)
+
+
+def _answer(state: str, project: str) -> TrustRequest:
+    return TrustRequest(state, original_path(state, f"{project}/").rstrip("/") or "/", "", Layer("", {}))
+
+
 def revoke(state: str, path: str) -> bool:
     """Remove an approval; return whether there was one."""
     try:

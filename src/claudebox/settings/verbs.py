@@ -224,7 +224,7 @@ FORMER = {
 SETTINGS_ONLY = frozenset((
     "allow_address", "allow_host_port", "allow_userns", "auth", "browser", "cache_size", "caches", "claude_home",
     "cpus", "device", "devshell", "git_import", "gpu", "inherit", "nix", "nixpkgs", "packages_optional", "path",
-    "pids", "project", "project_secrets", "receipt", "scratch", "scratch_size", "secret_variables", "submounts",
+    "pids", "project", "receipt", "scratch", "scratch_size", "secret_variables", "submounts",
     "terminal", "tokens", "undo_exclude", "undo_keep", "undo_size", "unsafe_mounts", "uplink",
 ))  # fmt: skip
 

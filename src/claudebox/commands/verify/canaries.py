@@ -37,6 +37,7 @@ class Canaries:
         self.login = ""  # path of a login file
         self.sockets: list[str] = []
         self.masked = ""  # path of a file in the project with a secret
+        self.control = "canary" + "".join(secrets.choice("bdgklmnprt") for _ in range(12))  # shown in it
         self.hidden: list[tuple[str, int, int]] = []  # files with the token: path, device, inode
         self.listeners: list[tuple[str, int]] = []
         self.process = 0
@@ -63,7 +64,7 @@ class Canaries:
             os.mkdir(self._nest, 0o700)
             self._undo.callback(shutil.rmtree, self._nest, ignore_errors=True)
             with open(f"{self._nest}/.env", "x", encoding="ascii") as file:
-                file.write(f"API_KEY={self.token}\n")
+                file.write(f"API_KEY=canary-{secrets.token_hex(12)}\nNAME={self.control}\n")
             self.masked = file.name
         self._plant_sockets(public)
         self._plant_listeners()

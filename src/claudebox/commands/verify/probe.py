@@ -18,8 +18,10 @@ import resource
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import termios
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -256,11 +258,44 @@ def sockets(spec: Spec) -> str:
 
 @promise("secrets in files of the project are masked", "A20 C32")
 def masked(spec: Spec) -> str:
-    path = _given(spec, "masked", "`--set project_secrets=mask` is not set, or the project cannot be written")
-    content = _read(path)
-    if b"API_KEY=" not in content:
-        return f"{path} cannot be read at all"
-    return f"{path} shows its secret" if spec["token"][::-1].encode() in content else ""
+    """Look for the words of masked files in all files here, and in everything that git has."""
+    given = _given(spec, "masked", "secrets in the project are shown, or it cannot be written")
+    salt, wanted, lengths = spec["token"][::-1].encode(), given["words"], set(given["lengths"])
+    seen: set[bytes] = set()
+    found_shown, limit = False, time.monotonic() + _SEARCH
+    for name, content in _list_contents(spec["workdir"]):
+        words = {word for word in content.translate(_BLANKS).split() if len(word) in lengths} - seen
+        seen |= words
+        for place in (wanted.get(hashlib.sha256(salt + word).hexdigest()) for word in words):
+            if place:
+                return f"the value at {place} can be read in {name}"
+            found_shown = found_shown or place == ""
+        if time.monotonic() > limit:
+            raise Untestable(f"there is more here than can be searched in {_SEARCH:.0f} seconds")
+    return "" if found_shown else "the search does not find what is shown"
+
+
+_SEARCH = 20.0  # seconds
+_BLANKS = bytes(32 if chr(byte) in "\t\r\n\f\v\0,;:=/@\"'`{}[]()<>&?" else byte for byte in range(256))
+
+
+def _list_contents(workdir: str) -> Iterator[tuple[str, bytes]]:
+    """Yield names and contents: of files, and of what git has."""
+    for place in (workdir, "/run", "/tmp", os.path.expanduser("~")):
+        for directory, _, files in os.walk(place):
+            for path in (os.path.join(directory, name) for name in files):
+                if path != sys.argv[1] and os.path.lexists(path) and stat.S_ISREG(os.lstat(path).st_mode):
+                    yield path, _read(path, _LARGEST)
+    words = ("git", "-C", workdir, "cat-file", "--batch", "--batch-all-objects", "--unordered")
+    try:
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as git:
+            rest, piece = b"", b"-"
+            while piece and git.stdout is not None:
+                piece = git.stdout.read(1 << 20)
+                whole, _, rest = (rest + piece).rpartition(b"\n")
+                yield "an object of git", whole if piece else rest
+    except OSError:  # there is no git
+        return
 
 
 @promise("abstract sockets of the host do not answer", "F15 F16")

@@ -154,7 +154,7 @@ def _specify(planned: Planned, canaries: Canaries) -> bytes:
         "login": _find_login(plan.policy.agent) if facts.agent.login.known else "",
         "hidden": [*canaries.hidden, *((fact.path, *(fact.identity or ())) for fact in hidden)],
         "sockets": canaries.sockets,
-        "masked": canaries.masked if planned.policy.masks_secrets else "",
+        "masked": _list_masked(facts, canaries) if planned.policy.masks_secrets and canaries.masked else "",
         "abstract": canaries.token if plan.scoped or not tier.shared else "",
         "listeners": [] if tier.shared else canaries.listeners,
         "unlisted": _unlisted(canaries) if tier.listed else [],
@@ -187,6 +187,17 @@ def _specify(planned: Planned, canaries: Canaries) -> bytes:
         "nix": plan.nix.kind if plan.nix is not None else "",
     }
     return json.dumps(specification).encode("ascii")
+
+
+def _list_masked(facts: Host, canaries: Canaries) -> dict[str, object]:
+    """Return what of masked files is looked for: salted digests, no values; one is of a word that is shown."""
+    from claudebox.host import secret_files
+    from claudebox.report.leaks import is_telling
+
+    words = {word: name for name, word in secret_files.list_values(facts.project.hidden_files) if is_telling(word)}
+    words[canaries.control] = ""
+    digests = {sha256(os.fsencode(canaries.token + word)): name for word, name in words.items()}
+    return {"words": digests, "lengths": sorted({len(os.fsencode(word)) for word in words})}
 
 
 def _find_login(agent: AgentKind) -> tuple[str, str]:
