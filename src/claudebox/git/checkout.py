@@ -229,7 +229,7 @@ class Checkout:
     ) -> tuple[str, bool]:
         """Apply the difference of two trees to an index of the host, and move HEAD and branches: all or nothing.
 
-        Return why not, and whether somebody else changed it meanwhile.
+        Return why not, and whether another git changed it meanwhile.
         """
         names = (text.removeprefix(f"ref: {HEADS}") for text in heads)
         why = "checkout: moving from {} to {}".format(*names) if heads[1] else "claudebox"
@@ -259,7 +259,7 @@ def settle_side(  # noqa: PLR0913 - the arguments of the script
 ) -> tuple[str, bool]:  # fmt: skip
     """Apply the difference of two trees to an index, and move HEAD and branches, once a lock is free: all or nothing.
 
-    `heads` are the expected and the new one. Return why not, and whether somebody else changed something meanwhile.
+    `heads` are the expected and the new one. Return why not, and whether another git changed something meanwhile.
     """
     data = render_updates(moves, len(side.empty_tree))
     variables = (f"GIT_DIR={git_dir}",) if git_dir else ()
@@ -286,8 +286,8 @@ def other_heads(
 ) -> frozenset[str]:
     """Return the branches that other worktrees of the host's repository have checked out, or rebase or bisect.
 
-    Not those that worktrees have that are `reached`, with this HEAD: they move with it. Where git in its `box` cannot
-    tell, or a file where there is none, it may be any of `names` but for those and the one that is checked out here.
+    Without the branches of worktrees that are `reached`, by their HEADs: those move with them. Where neither git in its
+    `box` nor the file HEAD tells, all of `names` count, but for those and the one that is checked out here.
     """
     places, known = _list_places(layout)
     others = [place for place in places if place != layout.git_dir]

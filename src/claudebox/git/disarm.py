@@ -79,7 +79,7 @@ _STATE = ("HEAD", "index", "packed-refs", "logs/HEAD")  # what changes with comm
 def disarm_paths(
     work_tree: str, paths: Iterable[bytes], known: tuple[str, ...], identity: Identity | None = None
 ) -> tuple[list[str], frozenset[bytes]]:
-    """Disarm what stands at gitlinks of a work tree, whoever made it; return lines, and paths that were not examined.
+    """Disarm what stands at gitlinks of a work tree, no matter who made it; return lines, and paths not examined.
 
     Git on the host enters these directories as soon as a branch with the gitlinks is checked out. With `identity`, the
     work tree has to be that directory.

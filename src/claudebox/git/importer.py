@@ -390,8 +390,8 @@ def _count(agent: Side, move: Move) -> int:
 
 
 # Large files: what Git LFS keeps in the agent's git directory. Commits would be useless without them, since git itself
-# holds only their names, which are the SHA-256 of their content. Each is copied first and checked then, so that nobody
-# can change what was checked.
+# holds only their names, which are the SHA-256 of their content. Each is copied before it is checked, so that it
+# cannot change in between.
 
 
 _PIECE = 1 << 20

@@ -85,7 +85,7 @@ def set_up(own: PrivateGit, settled: Callable[[str], bool]) -> int:
 
 
 def _refresh(own: PrivateGit, *, settled: bool) -> None:
-    """Build the git directory anew, from the real one or from what has not come back: nothing that was broken lasts."""
+    """Rebuild the git directory from the host's, or from the agent's own if something in it has not come back."""
     new, old = f"{own.private}/new", f"{own.private}/old"
     _give_back(own.directory, new, old)
     kept = not settled and stat.S_ISDIR(mode_of(own.directory)) and os.path.lexists(f"{own.directory}/HEAD")
@@ -131,7 +131,7 @@ def _give_back(place: str, new: str, old: str) -> None:
 def _fill(own: PrivateGit, new: str, *, kept: bool) -> tuple[bytes, bytes, bytes]:
     """Fill a new directory from the real one, but for objects; return refs, HEAD and index that both sides have.
 
-    What is `kept` has not come back: it is taken from the agent's own, as far as git can read it.
+    With `kept` from the agent's own, of which git may not be able to read everything.
     """
     source, identity = (own.directory, None) if kept else (own.real, own.identity)
     with Copier(source, new, identity) as copier:
@@ -394,7 +394,7 @@ def _find_made_hooks(copier: Copier, place: str, new: str, of_host: tuple[str, .
 
 
 def _renew_hooks(own: PrivateGit, state: git_state.State) -> list[str]:
-    """Build the copies of directories of hooks anew; return what is the host's in them."""
+    """Rebuild the copies of directories of hooks; return which of the hooks are the host's."""
     copied = []
     for hooks in own.hooks:
         name, new, old = os.path.basename(hooks.copy), f"{hooks.copy}.new", f"{hooks.copy}.old"

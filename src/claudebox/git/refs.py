@@ -95,7 +95,7 @@ def is_like_id(short: str) -> bool:
 
 
 def remote_names(common: str, refs: Iterable[str]) -> frozenset[str]:
-    """Return the remotes of a repository: by its configuration, by what was fetched, and the one everybody adds."""
+    """Return the remotes of a repository: the configured ones, those that were fetched from, and `origin`."""
     text = (read_small(f"{common}/config", limit=_CONFIG_LIMIT) or b"").decode("utf-8", "surrogateescape")
     heads = (piece.partition("]")[0].strip() for piece in text.split("["))
     configured = {head[6:].strip(' ."\t') for head in heads if head[:6].lower() == "remote"} - {""}
@@ -136,7 +136,7 @@ class Merged(Value):
     inbound: tuple[Move, ...]  # into the agent's
     diverged: tuple[Move, ...]  # both sides moved it: the agent's value needs another name
     refused: tuple[tuple[str, str], ...]  # refs of the agent that stay where they are, and why
-    agreed: dict[str, str]  # the base as far as both sides have the same
+    agreed: dict[str, str]  # what both sides have in common: the next base
 
 
 def merge_refs(
@@ -157,7 +157,7 @@ def merge_refs(
     inbound: list[Move] = []
     diverged: list[Move] = []
     refused: list[tuple[str, str]] = []
-    # Stashes and notes are compared by nobody: what they were stays written down.
+    # Stashes and notes are not merged: their base stays.
     agreed = {name: value for name, value in base.items() if not name.startswith((HEADS, TAGS, REMOTES))}
     strange = _objections(sorted(agent.keys() - host.keys() - base.keys()), host, remotes)
     for name in sorted({*agent, *host, *base}):
@@ -175,7 +175,7 @@ def merge_refs(
             continue  # what the agent fetched is its own, and a tag that it deleted stays on the host
         elif reason or (name.startswith(TAGS) and (before or outside)):
             refused.append((name, reason or "tags are only added"))
-        elif not inside:  # deleted inside, or made another name of one: only if nobody has worked on it since
+        elif not inside:  # deleted or renamed inside: it goes, unless the host has moved it since
             free = outside == before and name not in elsewhere and not only
             (outbound if free else inbound).append(Move(name, outside if free else "", "" if free else outside))
         elif name in elsewhere or only not in ("", name):

@@ -191,7 +191,7 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
     panes = tmux.panes()
     logs = f"{records.state}/{report_log.DIRECTORY}"
     names = report_log.records(logs)
-    sessions = list_sessions(records.state)  # before the records: whoever is listed has written one
+    sessions = list_sessions(records.state)  # before the records: a session that is listed has one
     children = list_children()
     ports: dict[int, list[PublishedPort]] = {}
     for port in published.list_ports(records.state):

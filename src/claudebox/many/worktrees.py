@@ -226,7 +226,7 @@ mkdir -p -- "$target" && cp -dR -n --preserve=mode,timestamps --reflink=auto -- 
 """
 _ATTEMPTS, _PAUSE = 10, 0.1
 _LARGE_FILES = "/large-files"
-# In force in each git of ours, whatever a repository says. Large files come from those that the project has.
+# In force in every git here, over what a repository says. Git LFS finds the objects of the project in its store.
 _SETTINGS = (
     ("core.bare", "false"), ("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"),
     ("core.sparseCheckout", "false"), ("gc.auto", "0"), ("maintenance.auto", "false"), ("checkout.workers", "4"),

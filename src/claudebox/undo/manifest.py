@@ -181,7 +181,7 @@ _WILD = frozenset("*?[/")  # what makes a name a pattern
 _EVERY = 512  # names between two looks at the clock
 _MOST_ENTRIES = 4_000_000  # they take two gigabytes
 _MOST_NEW = 4 << 30  # bytes that one snapshot adds
-_LARGEST = 512 << 20  # bytes of a file, whatever is wanted: it is held in memory
+_LARGEST = 512 << 20  # bytes of a file, whatever the setting says: it is read into memory
 
 
 class Scan:
