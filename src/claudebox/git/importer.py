@@ -215,7 +215,8 @@ class _Import:
         renamed = self._under_other_names(diverged, outbound)
         private.update(base=git_state.render_refs(base))
 
-        # A branch that is checked out, here or in a worktree, moves with its index or not at all; its objects go ahead.
+        # First all objects, and the branches that are not checked out. One that is, here or in a worktree, moves with
+        # its index or not at all.
         here = [move for move in outbound if f"ref: {move.name}" == host.head()[0]]
         there = [move for move in outbound if move not in here and f"ref: {move.name}" in worktrees.reached.values()]
         free = [move for move in outbound if move not in (*here, *there)]
@@ -230,6 +231,7 @@ class _Import:
         if outbound and os.path.lexists(f"{private.path}/own/lfs/objects"):
             self._bring_large_files()
 
+        # Then what the host has done, and the checkouts.
         inbound = [move for move in merged.inbound if f"ref: {move.name}" == agent.head()[0]]
         if len(inbound) < len(merged.inbound):
             self._follow([move for move in merged.inbound if move not in inbound])
@@ -240,6 +242,8 @@ class _Import:
             self._notes += worktrees.bring_back(checkout, elsewhere, there, final=self._final)
             kept |= {move: worktrees.problem for move in there if host.refs.get(move.name, "") != move.new}
         self._moved += [move for move in (*here, *there) if move not in kept]
+
+        # At the end, a branch that could not move with its checkout comes under another name.
         kept = {move: reason for move, reason in kept.items() if move.name not in self._refused}
         if kept and self._final:
             self._divert(kept)
