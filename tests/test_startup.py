@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import need
+from tests.support.sandbox import install
 
 PYTHON = "/usr/bin/python3"
 # Modules that are part of the interpreter or cost nothing worth counting. `kernel` takes the ones with an underscore.
@@ -65,6 +66,19 @@ def test_a_launch_in_a_repository_loads_little_of_the_standard_library(user_box)
 
 def test_a_launch_loads_nothing_dear(launched):
     assert not launched & FORBIDDEN
+
+
+@pytest.mark.parametrize("credential", [True, False])
+def test_a_session_of_a_client_loads_little_of_the_standard_library(user_box, credential):
+    need(os.path.exists(PYTHON), PYTHON)
+    user_box.environ["PATH"] = f"{os.path.dirname(install(user_box, 'claude', '#!/bin/sh'))}:/usr/bin:/bin"
+    if credential:
+        user_box.environ["ANTHROPIC_API_KEY"] = "sk-ant-" + "x" * 40
+    assert user_box.claudebox("-y").returncode == 0
+    found = loaded(user_box, "-y") - loaded(user_box)
+
+    assert "claudebox.agent.report" in found
+    assert {name for name in found if name.split(".")[0] != "claudebox"} <= ALLOWED
 
 
 def test_the_interpreter_itself_brings_nothing_dear(user_box):

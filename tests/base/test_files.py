@@ -8,7 +8,7 @@ import time
 import pytest
 
 from claudebox.base.errors import ClaudeboxError
-from claudebox.base.files import read_small
+from claudebox.base.files import parse_object, read_small
 from claudebox.host import paths as host_paths
 from claudebox.host.paths import Examiner
 
@@ -19,6 +19,17 @@ def test_a_small_file_is_read_whole(tmp_path):
 
     assert read_small(f"{tmp_path}/f") == b"content"
     assert read_small(f"{tmp_path}/empty") == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "document"),
+    [
+        (b'{"a": [1, "\xc3\xa9"]}', {"a": [1, "\u00e9"]}), (b' \n{"a": 1}\n', {"a": 1}), ('{"a": null}', {"a": None}),
+        *((text, {}) for text in (None, b"", b"[1]", b'{"a": 1', b'{"a": 1} more', b"\xff", b'{"a":' * 100_000)),
+    ],
+)  # fmt: skip
+def test_json_is_an_object_or_nothing(text, document):
+    assert parse_object(text) == document
 
 
 def test_the_limit_is_exact(tmp_path):

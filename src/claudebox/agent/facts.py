@@ -389,8 +389,6 @@ def find_servers(path: str) -> tuple[bytes, tuple[tuple[str, str], ...]]:
     Values of variables and headers that look like secrets stay out and are named; a server that has one among its
     arguments or in its address stays out itself.
     """
-    import json
-
     table = _read_document(path, _STATE_LIMIT).get("mcpServers")
     servers, told = {}, []
     for name, row in table.items() if isinstance(table, dict) else ():
@@ -406,7 +404,7 @@ def find_servers(path: str) -> tuple[bytes, tuple[tuple[str, str], ...]]:
         servers[name] = kept
         without = f", without {', '.join(withheld)}" if withheld else ""
         told.append(("MCP server", f"{name} (`{' '.join(word for word in words if word)}`{without})"))
-    return json.dumps({"mcpServers": servers}).encode() if servers else b"", tuple(told)
+    return syscalls.render_json({"mcpServers": servers}).encode() if servers else b"", tuple(told)
 
 
 def _without_secrets(row: dict[str, object]) -> tuple[dict[str, object], list[str]]:

@@ -13,6 +13,7 @@ import stat
 import time
 
 import claudebox
+from claudebox.base import syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,14 +126,9 @@ def read_at(directory: int, name: str, *, limit: int = 65536) -> bytes | None:
         return None
 
 
-def parse_object(text: bytes | str | None) -> dict[str, Any]:
+def parse_object(content: bytes | str | None) -> dict[str, Any]:
     """Parse a JSON object; return an empty one for anything else."""
-    import json
-
-    try:
-        document = json.loads(text or b"{}")
-    except (ValueError, RecursionError):
-        return {}
+    document = syscalls.parse_json(content or b"")
     return document if isinstance(document, dict) else {}
 
 

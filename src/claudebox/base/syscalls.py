@@ -69,7 +69,7 @@ class _Json:
     parse_float, parse_int, parse_constant = float, int, float
 
 
-def parse_json(content: bytes) -> object:
+def parse_json(content: bytes | str) -> object:
     """Parse a document, None if it is not valid; `json` costs a launch 10 ms, the scanner beneath it nothing."""
     scan: Callable[[str, int], tuple[object, int]]
     try:
@@ -81,9 +81,11 @@ def parse_json(content: bytes) -> object:
 
         scan = json.JSONDecoder().raw_decode
     try:
-        return scan(content.decode(), 0)[0]
+        text = (content.decode() if isinstance(content, bytes) else content).strip(" \t\r\n")
+        document, end = scan(text, 0)
     except (ValueError, StopIteration, RecursionError, SystemError):
         return None
+    return document if end == len(text) else None
 
 
 def render_json(document: object) -> str:
