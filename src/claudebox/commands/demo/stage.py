@@ -22,7 +22,7 @@ from claudebox.host.machine import current_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from claudebox.commands.demo.scenario import Act
 
@@ -68,24 +68,19 @@ def make_stage(environ: dict[str, str]) -> Iterator[Stage]:
         base = os.path.realpath(tempfile.mkdtemp(prefix="claudebox-demo-"))
         stack.callback(shutil.rmtree, base, ignore_errors=True)
         left_open = stack.enter_context(tempfile.TemporaryFile(dir=base, buffering=0))
-        stage = Stage(base, _canaries(), _environ(environ, base), left_open.fileno())
-        stage.environ["DEPLOY_TOKEN"] = stage.canaries["env"]
-        stage.environ["ANTHROPIC_API_KEY"] = stage.canaries["key"]
-        stage.environ["DATABASE_PASSWORD"] = stage.canaries["process"]
+        canaries = {name: f"canary-{name}-{secrets.token_hex(8)}" for name in _SECRETS}
+        own = {
+            "HOME": f"{base}/home", "PATH": f"{base}/bin:{environ.get('PATH', '/usr/bin:/bin')}",
+            "DEPLOY_TOKEN": canaries["env"], "ANTHROPIC_API_KEY": canaries["key"],
+            "DATABASE_PASSWORD": canaries["process"],
+        }  # fmt: skip
+        kept = {name: environ[name] for name in _KEPT if name in environ}
+        stage = Stage(base, canaries, {**kept, **own}, left_open.fileno())
         _furnish_home(stage, client)
         _furnish_project(stage, git)
         listener = stack.enter_context(_Listener(stage.canaries["network"]))
         stage.port = int(listener.server_address[1])
         yield stage
-
-
-def _canaries() -> dict[str, str]:
-    return {name: f"canary-{name}-{secrets.token_hex(8)}" for name in _SECRETS}
-
-
-def _environ(environ: Mapping[str, str], base: str) -> dict[str, str]:
-    kept = {name: environ[name] for name in _KEPT if name in environ}
-    return {**kept, "HOME": f"{base}/home", "PATH": f"{base}/bin:{environ.get('PATH', '/usr/bin:/bin')}"}
 
 
 def _write(path: str, content: str, mode: int = 0o644) -> None:
