@@ -11,7 +11,7 @@ _SHORTEST = {4: 8, 16: 16}
 
 
 def pack(text: str) -> bytes:
-    """Return the bytes of an address, or nothing if it is none."""
+    """Return the bytes of an IP address; none if the text is anything else."""
     try:
         return parse_prefix(text)[0] if "/" not in text else b""
     except (OSError, ValueError):

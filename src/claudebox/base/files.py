@@ -201,7 +201,7 @@ def open_up(directory: int) -> int | None:
 
 
 def reopen(path: str) -> None:
-    """Open up a directory of ours that an agent has closed, unless it is a link; reading it reports what fails."""
+    """Give ourselves access to a directory of ours that an agent has closed; whoever reads it reports what fails."""
     try:
         with Closing(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as held:
             open_up(held)

@@ -24,7 +24,8 @@ _CATCHABLE = tuple(number for number in range(1, 32) if number not in (signal.SI
 _STOPPING = sum(1 << (number - 1) for number in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU))
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 MEMORY = 1 << 30  # bytes that limited work may take
-SIGNAL_POLL, _BELATED = 0.1, 0.5  # seconds between two checks for signals; in which Ctrl+C was meant for the agent
+SIGNAL_POLL = 0.1  # seconds between two checks for signals
+_BELATED = 0.5  # seconds in which Ctrl+C was still meant for the agent
 _ATTEMPTS, _PAUSE = 5, 0.2
 EVERYTHING: tuple[int, ...] = (-1,)  # stands for all open descriptors
 
@@ -117,7 +118,7 @@ def _answer(body: Callable[[], Any], inlet: int, memory: int) -> None:
 
 
 def is_asked_to_end(seconds: float) -> bool:
-    """Take a pending signal that is blocked, and return whether it ends what has been going on for so long."""
+    """Take a pending signal, and return whether it asks us to give up work that has taken `seconds` so far."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     endings = [number for number in _ENDING if number in blocked and signal.getsignal(number) is not signal.SIG_IGN]
     found = signal.sigtimedwait(endings, 0) if endings else None

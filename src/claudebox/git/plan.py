@@ -153,8 +153,8 @@ def _find_trusted(host: Host) -> Iterator[Repository]:
     yield from host.mounted.repositories
 
 
-def settle(host: Host) -> Host:
-    """Return the host; where git does not work inside, nothing counts as shown by its objects."""
+def forget_committed(host: Host) -> Host:
+    """Return the host, with no file counted as committed where git does not work inside: its objects are not there."""
     repository = host.git.repository
     if repository is None or not _why_not(host, repository):
         return host

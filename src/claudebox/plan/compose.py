@@ -31,7 +31,7 @@ _RANK = {"mask": 2, "empty": 2, "copy": 2, "bind": 1, "tmpfs": 1}  # hide > writ
 
 def make_plan(policy: Policy, host: Host) -> Plan:
     """Return the plan, or say what stands in its way."""
-    host = git_plan.settle(plan_protected.settle(policy, host))
+    host = git_plan.forget_committed(plan_protected.close_unprotectable(policy, host))
     if host.bwrap.problem is not None:
         raise host.bwrap.problem
     mount_checks.check_home(host)

@@ -27,7 +27,7 @@ _ALL_AUTHORITIES = ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *tables_environment.AU
 
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
-    own = (*_made(host), *_certificates(host), *plan_mounts.plan_caches(policy, host), *_without_repository(host))
+    own = (*_made(host), *_certificates(host), *plan_mounts.plan_caches(policy, host), *_stop_go_from_looking(host))
     own = (*_programs(policy, host), *own)
     rows = {row.name: row for row in (*own, *network_plan.plan_variables(policy, host), *made)}
     for name, reason, rule in (*tables_environment.PASSED, *policy.agent.passed):
@@ -108,7 +108,7 @@ def _from_host(name: str, value: str, origin: str, reason: str) -> Variable:
 
 
 def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
-    """Return what stands for secrets, and makes programs believe who answers for their hosts."""
+    """Return the placeholders of secrets, and what makes programs trust the broker, which answers for their hosts."""
     for secret in host.secrets.held:
         if secret.env in rows and rows[secret.env].origin == "claudebox":
             raise ClaudeboxError(f"`{secret.origin}`: `{secret.env}` is made by claudebox")
@@ -122,7 +122,7 @@ def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
 
 
 def check_withheld(values: Iterable[tuple[str, str]], rows: Iterable[Variable]) -> None:
-    """Refuse a value by another name where it is to be kept out; `values` come with what keeps them out."""
+    """Refuse a variable that contains a value which stays outside; each value comes with the setting that says so."""
     rows = tuple(rows)
     for value, origin in values:
         for row in rows:
@@ -148,8 +148,8 @@ def _made(host: Host) -> Iterable[Variable]:
         yield Variable(name, value, "claudebox", reason)
 
 
-def _without_repository(host: Host) -> Iterable[Variable]:
-    """Tell go that there is no repository: inside there is an empty place for one, which it takes for a broken one."""
+def _stop_go_from_looking(host: Host) -> Iterable[Variable]:
+    """Tell `go` that there is no repository: it takes the empty `.git`, which is there for one, for a broken one."""
     if host.git.repository is None and host.git.empty:
         yield Variable("GOFLAGS", "-buildvcs=false", "claudebox", "the project is no repository")
 

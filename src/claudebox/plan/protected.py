@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from claudebox.settings.records import Policy
 
 
-def settle(policy: Policy, host: Host) -> Host:
+def close_unprotectable(policy: Policy, host: Host) -> Host:
     """Return the host, with a project that is only read if no stub can be made in it, or a stub would fail the client.
 
     Who owns a directory that denies writing can open it, inside too: what no stub can protect must not be written at

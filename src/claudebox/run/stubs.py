@@ -152,17 +152,13 @@ class SessionStubs:
             pass
 
     def _is_removed(self, entry: StubEntry) -> bool:
-        """Remove a stub; return whether there is none any more, though something else may be."""
+        """Remove a stub; return whether it is gone, or is no stub any more."""
         try:
             _remove(entry, self._root(entry))
         except (FileNotFoundError, NotADirectoryError, ClaudeboxError):  # moved, or replaced by something else
             return True
         except OSError as error:
-            return error.errno in (
-                errno.ENOTEMPTY,
-                errno.EEXIST,
-                errno.ELOOP,
-            )  # it was put to use: it is the user's now
+            return error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP)  # it was put to use, and is the user's
         return True
 
     def _root(self, entry: StubEntry) -> int:

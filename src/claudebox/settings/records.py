@@ -46,7 +46,7 @@ class Setting(Value):
     brief: str = ""  # in three words, for `claudebox --help`; nothing: it is not shown there
     metavar: str = ""
     choices: tuple[str, ...] = ()
-    alone: tuple[str, ...] = ()  # values of a list that stand for themselves: the default, the narrowest
+    alone: tuple[str, ...] = ()  # values that decide about all of a list: the default, then narrower ones
     default: str = ""
     example: str = ""  # in the file of `init`, for a text without a default
     variable: str = ""  # an environment variable of the host that sets it, comma-separated for lists
