@@ -177,10 +177,10 @@ def refuse(*_args, **_more):
 def test_a_hidden_place_that_cannot_be_examined_stops_everything(tmp_path, monkeypatch):
     # proves C26
     (tmp_path / ".ssh").mkdir()
-    assert [row.why for row in host_paths.hidden(Examiner(), [str(tmp_path)], {})].count("SSH keys") == 1
+    assert [row.why for row in host_paths.find_hidden(Examiner(), [str(tmp_path)], {})].count("SSH keys") == 1
     monkeypatch.setattr(os, "readlink", refuse)
     with pytest.raises(ClaudeboxError, match="must stay hidden, and could not be examined"):
-        host_paths.hidden(Examiner(), [str(tmp_path)], {})
+        host_paths.find_hidden(Examiner(), [str(tmp_path)], {})
 
 
 @pytest.mark.parametrize("calls", range(12))

@@ -48,13 +48,13 @@ def looked_at(base: str):
     """Return a host of which the guard knows what lies in this directory."""
     place = base_state.locate(base, base)
     repository = git_facts.find_repository(base, os.getuid(), "/nonexistent", {})
-    rows = host_protected.look(base, repository, place)
+    rows = host_protected.look_at_project(base, repository, place)
     return hosts.debian(
         workdir=hosts.fact(base),
         repository=repository,
         protected=rows,
         empty_git="" if repository else git_facts.empty_name(base),
-        worktrees=host_protected.worktrees(base, repository, place),
+        worktrees=host_protected.find_worktrees(base, repository, place),
     )
 
 

@@ -9,7 +9,7 @@ from claudebox.base import syscalls
 from claudebox.base.errors import NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
 from claudebox.base.files import Closing, list_names, parse_object, read_small, real_path
 from claudebox.base.records import Value
-from claudebox.host.programs import executable
+from claudebox.host.programs import is_executable
 from claudebox.host.records import AgentFacts
 from claudebox.tables.paths import STATE
 from claudebox.tables.secrets import looks_secret, value_looks_secret
@@ -280,7 +280,7 @@ def _needs_of(agent: AgentKind, found: str, real: str, head: bytes, path: Sequen
         base = real_path(program)
         return (environment, *(() if base.startswith("/usr/") else (os.path.dirname(os.path.dirname(base)),))), ""
     name = next((word for word in words[1:] if word[0] != "-" and "=" not in word), "")
-    interpreter = next((f"{place}/{name}" for place in path if executable(f"{place}/{name}")), "")
+    interpreter = next((f"{place}/{name}" for place in path if is_executable(f"{place}/{name}")), "")
     if not interpreter:
         raise _broken(agent, found, f"runs on `{name}`, which was not found")
     base, part, rest = real.partition("/node_modules/")
@@ -351,7 +351,7 @@ def _platform_package(agent: AgentKind, real: str) -> str | None:
     for name in agent.native:
         for base in (beside, f"{package}/node_modules"):
             candidate = f"{base}/{name.replace('{machine}', machine)}"
-            if executable(candidate) and _head(candidate).startswith(b"\x7fELF"):
+            if is_executable(candidate) and _head(candidate).startswith(b"\x7fELF"):
                 return real_path(candidate)
     return None
 
@@ -368,7 +368,7 @@ def _follow_shim(agent: AgentKind, found: str, real: str) -> str:
         places = [f"{version}/{part}{program}" for version in versions for part in ("bin/", ".npm/bin/", "")]
     else:
         return real
-    installed = sorted({real_path(place) for place in places if executable(place)})
+    installed = sorted({real_path(place) for place in places if is_executable(place)})
     if not installed:
         raise _broken(agent, found, f"is a shim, and nothing in {root} is the program behind it")
     return max(installed, key=lambda place: _version(agent, place))

@@ -70,7 +70,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, searching: bool = True
 
     Without `searching` the project is not searched for secrets and sockets, for commands that start no sandbox in it.
     """
-    user, account_home = machine.account()
+    user, account_home = machine.read_account()
     home = machine.current_home(environ)
     examiner = Examiner()
     workdir = host_paths.find_workdir(examiner, machine.current_directory())
@@ -141,7 +141,7 @@ def _search(start: _Start, places: KnownPlaces) -> Found:
 
 def _shown(start: _Start, places: KnownPlaces) -> tuple[str, ...]:
     """Return the project, and the top of the repository that is read-only around it; nothing if they are refused."""
-    tops = host_paths.searchable((start.workdir, *_above(start)), places)
+    tops = host_paths.without_refused((start.workdir, *_above(start)), places)
     return tuple(tops) if start.workdir.real in tops else ()
 
 
@@ -179,11 +179,12 @@ def _find_project(
     if start.searching and (shown := _shown(start, places)):  # otherwise the launch is refused
         beside = (git.above,) if git.above else ()
         stores = (start.examiner.fact(store) for store in git_facts.find_stores(repository))
-        sources = host_paths.searchable((*beside, *mounted.sources.values(), *stores), places)
+        sources = host_paths.without_refused((*beside, *mounted.sources.values(), *stores), places)
         found = secret_files.find_secrets(policy, searched, shown, instance, git_facts.CommittedContents(repository))
         bound = sockets.find_sockets(
             path, sources, mounts, strict=not policy.tier.shared, instance=instance, home=start.home
         )
+    protected = host_protected.look_at_project(path, repository, instance, git.nested)
     own_files, pinned = host_protected.find_own_settings(f"{start.home}/.claudebox", path)
     # What is masked must be found again at the same place in the next session.
     masked = (row.path for row in found.files if policy.masks_secrets and not row.committed)
@@ -193,14 +194,14 @@ def _find_project(
         writable=os.access(path, os.W_OK),
         owned=os.stat(path).st_uid == os.getuid(),
         barrier=host_paths.find_barrier(path) if os.getuid() == 0 else Barrier(),
-        protected=(*host_protected.look(path, repository, instance, git.nested), *own_files, *mounted.protected),
+        protected=(*protected, *own_files, *mounted.protected),
         pinned=(
             *pinned,
-            *host_paths.above(masks, path),
-            *host_protected.held(path, repository, git.empty_submodules),
+            *host_paths.pin_above(masks, path),
+            *host_protected.pin_own_places(path, repository, git.empty_submodules),
         ),
         submounts=machine.find_submounts(mounts, path),
-        worktrees=host_protected.worktrees(path, repository, instance),
+        worktrees=host_protected.find_worktrees(path, repository, instance),
         secret_files=found.files,
         unsearched=found.unsearched,
         masked_before=found.missing,

@@ -59,20 +59,20 @@ def find_system(examiner: Examiner, environ: dict[str, str], path: tuple[str, ..
         store_path, store_links = host_store.find_path(path), host_store.find_links(path)
     return System(
         usr=usr,
-        roots=roots() if usr else (),
+        roots=_find_roots() if usr else (),
         opt=usr and os.path.isdir("/opt"),
-        etc=etc(examiner),
+        etc=_find_etc(examiner),
         masked=tuple(row for row in tables_paths.MASKED if os.path.isfile(row[0])),
         store=store,
         store_path=store_path,
         store_links=store_links,
         bash=os.path.exists("/bin/bash") or not usr,
         pager="PAGER" in environ and programs.is_of_system(environ["PAGER"]),
-        ca_bundle=ca_bundle(examiner),
+        ca_bundle=_find_ca_bundle(examiner),
     )
 
 
-def roots() -> tuple[tuple[str, str], ...]:
+def _find_roots() -> tuple[tuple[str, str], ...]:
     """Return /bin and its like: the target of a link, or nothing for a directory."""
     rows = []
     for root in tables_paths.SYSTEM_ROOTS:
@@ -86,7 +86,7 @@ def roots() -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
-def etc(examiner: Examiner) -> tuple[tuple[str, str, str], ...]:
+def _find_etc(examiner: Examiner) -> tuple[tuple[str, str, str], ...]:
     """Return the parts of /etc that are there, where they really are, and what for."""
     rows = []
     names: list[str] | None = None
@@ -105,7 +105,7 @@ def has_nix(environ: dict[str, str]) -> bool:
     return bool(environ.get("NIX_REMOTE")) or any(map(os.path.isdir, ("/nix/store", "/nix/var/nix/daemon-socket")))
 
 
-def ca_bundle(examiner: Examiner) -> PathFact | None:
+def _find_ca_bundle(examiner: Examiner) -> PathFact | None:
     """Return the system's bundle of certificate authorities (SAND-13). What a variable names may hold anything."""
     facts = (examiner.fact(path) for path in tables_paths.CA_BUNDLES)
     return next((fact for fact in facts if fact.kind == "file"), None)
@@ -181,7 +181,7 @@ def current_home(environ: dict[str, str]) -> str:
     """Return the user's home: HOME if it names a directory, or else that of the account."""
     home = environ.get("HOME", "")
     if not _is_home(home):
-        home = account()[1]  # asked for only here: a directory service may be slow
+        home = read_account()[1]  # asked for only here: a directory service may be slow
     if not _is_home(home):
         raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
     return "/" + os.path.normpath(home).lstrip("/")
@@ -191,7 +191,7 @@ def _is_home(path: str) -> bool:
     return path.startswith("/") and bool(path.strip("/")) and os.path.isdir(path)
 
 
-def account() -> tuple[str, str]:
+def read_account() -> tuple[str, str]:
     """Return name and home of the account, as far as it has any."""
     try:
         row = pwd.getpwuid(os.getuid())

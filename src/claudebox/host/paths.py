@@ -125,14 +125,14 @@ def find_places(examiner: Examiner, home: str, homes: list[str], environ: dict[s
     in_homes = [f"{each}/{place}".rstrip("/") for each in homes for place in tables_paths.NOT_A_PROJECT_IN_HOME]
     return KnownPlaces(
         home=examiner.fact(home),
-        hidden=hidden(examiner, homes, environ),
-        not_projects=present(examiner, (*tables_paths.NOT_A_PROJECT, *in_homes)),
-        not_beneath=present(examiner, tables_paths.NOT_A_PROJECT_BENEATH),
-        allowed_beneath=present(examiner, tables_paths.ALLOWED_BENEATH),
+        hidden=find_hidden(examiner, homes, environ),
+        not_projects=find_present(examiner, (*tables_paths.NOT_A_PROJECT, *in_homes)),
+        not_beneath=find_present(examiner, tables_paths.NOT_A_PROJECT_BENEATH),
+        allowed_beneath=find_present(examiner, tables_paths.ALLOWED_BENEATH),
     )
 
 
-def hidden(examiner: Examiner, homes: list[str], environ: dict[str, str]) -> tuple[Hidden, ...]:
+def find_hidden(examiner: Examiner, homes: list[str], environ: dict[str, str]) -> tuple[Hidden, ...]:
     """Return the places that must never be visible inside."""
     rows = [
         (place if place[0] == "/" else f"{home}/{place}", why) for home in homes for place, why in kinds.list_hidden()
@@ -153,7 +153,7 @@ def hidden(examiner: Examiner, homes: list[str], environ: dict[str, str]) -> tup
     return tuple(row for row in found if row.fact.kind != "missing")
 
 
-def present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]:
+def find_present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]:
     """Return those that exist."""
     facts = (examiner.fact(path, alone=True) for path in paths if os.access(path, os.F_OK))
     return tuple(fact for fact in facts if fact.kind != "missing")
@@ -172,8 +172,8 @@ def find_destination(dest: str) -> Destination:
     return Destination(exists=True, directory=stat.S_ISDIR(mode))
 
 
-def searchable(sources: Iterable[PathFact], places: KnownPlaces) -> list[str]:
-    """Return the directories that are not refused anyway: nobody waits for a walk through a home or through /proc."""
+def without_refused(sources: Iterable[PathFact], places: KnownPlaces) -> list[str]:
+    """Return the directories worth a search: a launch in a home or in /proc is refused anyway."""
     barred = {fact.identity for fact in places.not_beneath}
     fine = {fact.identity for fact in places.allowed_beneath}
     around = frozenset(places.home.lineage)
@@ -214,7 +214,7 @@ def _owner(uid: int) -> str:
         return f"user {uid}"
 
 
-def above(paths: Iterable[str], workdir: str) -> Iterator[PinnedDirectory]:
+def pin_above(paths: Iterable[str], workdir: str) -> Iterator[PinnedDirectory]:
     """Yield the directories between the project and these paths: who moves one of them moves what lies in it (C22)."""
     for place in dict.fromkeys(place for path in paths for place in between(path, workdir)):
         if "/.git/" in f"{place[len(workdir.rstrip('/')) :]}/":  # mounts of their own, or not shown at all

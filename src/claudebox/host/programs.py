@@ -43,7 +43,7 @@ def find_tool(name: str, path: Sequence[str] = ()) -> str | None:
         return build_paths.TOOLS[name]
     for directory in (*_TRUSTED, *path):
         candidate = f"{directory}/{name}"
-        if executable(candidate):
+        if is_executable(candidate):
             return candidate
     return None
 
@@ -51,10 +51,10 @@ def find_tool(name: str, path: Sequence[str] = ()) -> str | None:
 def is_of_system(command: str) -> bool:
     """Return whether a command begins with a program that every sandbox on this machine has."""
     name = (command.split() or [""])[0]
-    return bool(name) and any(executable(f"{directory}/{os.path.basename(name)}") for directory in _TRUSTED)
+    return bool(name) and any(is_executable(f"{directory}/{os.path.basename(name)}") for directory in _TRUSTED)
 
 
-def executable(path: str) -> bool:
+def is_executable(path: str) -> bool:
     """Return whether this is a program that we may run."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode) and os.access(path, os.X_OK)
@@ -82,7 +82,7 @@ def find_outside(
     for path in dict.fromkeys((*kept_out, *entries)):
         if path not in shown:
             names = _entries(path)
-            yield path, tuple(name for name in names if executable(f"{path}/{name}")) or (os.path.basename(path),)
+            yield path, tuple(name for name in names if is_executable(f"{path}/{name}")) or (os.path.basename(path),)
 
 
 def describe_absent(

@@ -9,7 +9,7 @@ from claudebox.agent import kinds
 from claudebox.base import syscalls
 from claudebox.base.files import list_names, mode_of, read_small, real_path
 from claudebox.base.records import Value
-from claudebox.host.paths import above
+from claudebox.host.paths import pin_above
 from claudebox.host.records import EmptySubmodule, PathFact, PinnedDirectory, ProtectedPath, between
 from claudebox.tables import paths as tables_paths
 from claudebox.tables.paths import OWN
@@ -40,7 +40,7 @@ def find_own_settings(state: str, workdir: str) -> tuple[tuple[ProtectedPath, ..
             continue
         reason = f"claudebox reads it as {os.path.basename(state)}/{os.path.relpath(path, state)}"
         protected[real] = ProtectedPath(OWN, real, reason, "none", "present", _identity(real))
-    return tuple(protected.values()), tuple(above(protected, workdir))
+    return tuple(protected.values()), tuple(pin_above(protected, workdir))
 
 
 def _places(state: str) -> Iterator[str]:
@@ -108,7 +108,7 @@ def parse_stubs(content: bytes) -> Iterator[StubEntry]:
 _MOST_NESTED = 32  # repositories below the project: each takes three mounts
 
 
-def look(
+def look_at_project(
     workdir: str, repository: Repository | None, instance: Instance, nested: tuple[Nested, ...] = ()
 ) -> tuple[ProtectedPath, ...]:
     """Return what is there and what is missing; a stub of another session counts as missing."""
@@ -116,10 +116,11 @@ def look(
     ours = (repository, *repository.nested) if repository is not None else ()
     own = tuple(f"{path}/" for row in ours for path in (row.common_dir, row.git_dir) if path)
     inner = [row.path for row in nested if row.path.startswith(top) and not f"{row.path}/".startswith(own)]
-    return _settle(lambda: (*_rows(workdir, repository), *_rows_in_nested(workdir, inner[:_MOST_NESTED])), instance)
+    nested_rows = _rows_of_nested(workdir, inner[:_MOST_NESTED])
+    return _look_past_stubs(lambda: (*_rows(workdir, repository), *nested_rows), instance)
 
 
-def _rows_in_nested(workdir: str, places: list[str]) -> Iterator[ProtectedPath]:
+def _rows_of_nested(workdir: str, places: list[str]) -> Iterator[ProtectedPath]:
     """Yield what git obeys in the git directories of nested repositories, which stay where they are."""
     for place in places:
         relative = os.path.relpath(place, workdir)
@@ -131,7 +132,7 @@ def look_in_mounts(
     mounts: tuple[MountRequest, ...], own: tuple[Repository, ...], naming: tuple[Repository, ...], instance: Instance
 ) -> tuple[ProtectedPath, ...]:
     """Return the same for writable mounts: of repositories of their `own` there, and what those `naming` them obey."""
-    return _settle(lambda: _rows_in_mounts(mounts, own, naming), instance)
+    return _look_past_stubs(lambda: _rows_in_mounts(mounts, own, naming), instance)
 
 
 def _rows_in_mounts(
@@ -154,7 +155,8 @@ def _rows_in_mounts(
                 yield found.replace(parents=tuple(pair for pair in found.parents if pair[0] not in taken))
 
 
-def _settle(look_at: Callable[[], Iterable[ProtectedPath]], instance: Instance) -> tuple[ProtectedPath, ...]:
+def _look_past_stubs(look_at: Callable[[], Iterable[ProtectedPath]], instance: Instance) -> tuple[ProtectedPath, ...]:
+    """Look, and return each path once; what is a stub of some session counts as missing."""
     before = recorded_stubs(instance)
     rows: dict[str, ProtectedPath] = {}
     for row in look_at():
@@ -280,7 +282,9 @@ def _is_empty(path: str) -> bool:
         return False
 
 
-def held(workdir: str, repository: Repository | None, empty: tuple[EmptySubmodule, ...]) -> Iterator[PinnedDirectory]:
+def pin_own_places(
+    workdir: str, repository: Repository | None, empty: tuple[EmptySubmodule, ...]
+) -> Iterator[PinnedDirectory]:
     """Yield the directories in the project that a directory of the sandbox's own is mounted in."""
     if repository is None or repository.directory is None:
         return
@@ -293,7 +297,7 @@ def held(workdir: str, repository: Repository | None, empty: tuple[EmptySubmodul
                 yield PinnedDirectory(path, (status.st_dev, status.st_ino))
 
 
-def worktrees(workdir: str, repository: Repository | None, instance: Instance) -> PathFact | None:
+def find_worktrees(workdir: str, repository: Repository | None, instance: Instance) -> PathFact | None:
     """Return where the client makes worktrees, if it can be made writable: nothing on the way is a link.
 
     What a killed session has left there is taken away before the next one starts, so it counts as missing.

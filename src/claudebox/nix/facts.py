@@ -52,7 +52,7 @@ def find_program(path: tuple[str, ...], home: str) -> str:
         return build_paths.TOOLS["nix"]
     places = (place.replace("~", home, 1) for place in _PROGRAM_DIRECTORIES)
     found = (f"{directory}/nix" for directory in (*path, *places))
-    return next((real_path(program) for program in found if programs.executable(program)), "")
+    return next((real_path(program) for program in found if programs.is_executable(program)), "")
 
 
 def _store_path(location: Location, program: str, path: tuple[str, ...]) -> tuple[str, ...]:
