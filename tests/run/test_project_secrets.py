@@ -538,3 +538,26 @@ def test_a_new_agent_gets_the_masked_file_as_configured(hoard, copied):
 
     assert SECRET not in result.stdout + result.stderr
     assert ("API_KEY=" in result.stdout) == (copied == ".env")
+
+
+def test_an_answer_for_a_project_counts_in_its_worktrees(user_box):
+    # proves MASK-01, MANY-01
+    repositories.make(user_box)
+    user_box.write(".env", f"API_KEY={SECRET}\n")
+    new = ("new", "work", "-y", "--copy", ".env", "--exec", "--", "cat", ".env")
+    before = user_box.claudebox(*new)
+    with Terminal(user_box) as terminal:
+        show = f"{user_box.program} --project-secrets show --exec -- cat .env"
+        answer(terminal, show, (PROCEED, "y"), (LATER, "y"))
+    after = user_box.claudebox(*new)
+
+    assert before.stdout.startswith("API_KEY=x")
+    assert after.stdout == f"API_KEY={SECRET}\n"
+
+
+def test_a_masked_file_keeps_its_mode(user_box):
+    # proves MASK-01
+    user_box.write(".pgpass", f"localhost:5432:shop:bob:{SECRET}\n", mode=0o600)
+    user_box.write("bin/start.env", f"API_KEY={SECRET}\n", mode=0o755)
+
+    assert user_box.sh("stat -c %a .pgpass bin/start.env").stdout == "600\n755\n"

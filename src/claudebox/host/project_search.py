@@ -11,7 +11,7 @@ import os
 import time
 
 from claudebox.base.records import Value
-from claudebox.tables.secret_files import find_kind
+from claudebox.tables.secret_files import ORDINARY, PLACES, find_kind, find_kind_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,19 +64,24 @@ class _Search:
 
     def enter(self, directory: str) -> bool:
         """Look at what is in a directory; return whether there was time for all of it."""
-        is_root, parts = directory in self._roots, 0
+        is_root, parts, place = directory in self._roots, 0, directory[directory.rfind("/") + 1 :]
+        tells = place in PLACES
         below: list[str] = []
+        left = self._left
         with os.scandir(directory) as entries:
             for entry in entries:
                 name = entry.name
                 if entry.is_dir(follow_symlinks=False):
                     parts += name in _BARE
                     below += self._choose(directory, name, entry.path)
-                elif kind := find_kind(name, top=is_root):
+                elif name[name.rfind(".") + 1 :] in ORDINARY and name[0] != ".":
+                    pass  # most of them, without a call
+                elif kind := find_kind_in(place, name) if tells else find_kind(name, top=is_root):
                     self.suspects.append((entry.path, kind))
-                self._left -= 1
-                if not self._left % _EVERY and (self._left <= 0 or time.monotonic() > self._limit):
+                left -= 1
+                if not left % _EVERY and (left <= 0 or time.monotonic() > self._limit):
                     return False
+        self._left = left
         if parts == len(_BARE) and not is_root and os.path.lexists(f"{directory}/HEAD"):
             self.repositories.append(directory)  # a bare one
         else:

@@ -114,6 +114,7 @@ class SecretFile(Value):
     lines: tuple[int, ...]  # where, if it has lines
     masked: bytes  # the same with fake values; nothing where its content cannot be read
     identity: Identity
+    mode: int = 0o644
     links: int = 1  # names that it has
     committed: bool = False  # git has this very content, so that its objects show it
 

@@ -36,6 +36,7 @@ _LIMIT = 4 << 20
 _LARGEST = 1 << 20  # bytes of a file that is read; a larger one is masked as a whole
 _MOST_BYTES = 8 << 20  # of all together
 _KEYS = (b'"private_key"', b'"refresh_token"', b'"client_secret"')  # in JSON that is a credential
+_MOST = 20_000  # files
 _PRIVATE = (b"PRIVATE", b"SECRET", b"Static")  # in the first lines of keys
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -56,8 +57,13 @@ def find_secrets(
     An incomplete search is refused if the user has asked for masking in so many words; by default it is named.
     """
     known = remembered(instance) if policy.masks_secrets else {}
-    suspects = {path: find_kind(os.path.basename(path)) or "bare" for path in known.values() if os.path.lexists(path)}
-    found = {row.path: row for row in _examine({**suspects, **dict(searched.suspects)}, tops, committed)}
+    suspects = {**_find_in_place(known), **dict(searched.suspects)}
+    if len(suspects) > _MOST and policy.masks_secrets:
+        raise ClaudeboxError(
+            f"{len(suspects)} files are named like secrets, and at most {_MOST} are looked into",
+            hint=f"the first is `{min(suspects)}`; remove what is not needed, or use `--project-secrets show`",
+        )
+    found = {row.path: row for row in _examine(suspects, tops, committed)}
     unsearched, missing = searched.unsearched, known.keys() - {row.identity for row in found.values()}
     if policy.masks_secrets:
         linked = {row.identity: row for row in found.values() if row.links > 1}
@@ -78,6 +84,20 @@ def find_secrets(
     rows = tuple(row for _, row in sorted(found.items()))
     kept = tuple((identity, path) for identity, path in sorted(known.items()) if unsearched and identity in missing)
     return SecretSearch(rows, unsearched, kept)
+
+
+def _find_in_place(known: dict[Identity, str]) -> Suspects:
+    """Return the files that are where they were masked before, however much there is to search."""
+    found: Suspects = {}
+    for identity, path in known.items():
+        try:
+            status = os.lstat(path)
+        except OSError:
+            continue
+        kind = find_kind(os.path.basename(path))
+        if kind or (status.st_dev, status.st_ino) == identity:
+            found[path] = kind or "bare"
+    return found
 
 
 def list_values(files: Iterable[SecretFile]) -> Iterator[tuple[str, str]]:
@@ -136,7 +156,8 @@ def _examine(suspects: Suspects, tops: tuple[str, ...], committed: CommittedCont
             if not lines:
                 continue
         is_committed = content is not None and committed.has(content)
-        yield SecretFile(path, lines, masked, (status.st_dev, status.st_ino), status.st_nlink, committed=is_committed)
+        identity, mode = (status.st_dev, status.st_ino), stat.S_IMODE(status.st_mode) & 0o755 | stat.S_IRUSR
+        yield SecretFile(path, lines, masked, identity, mode, status.st_nlink, committed=is_committed)
 
 
 def _mask(content: bytes, kind: FileKind) -> tuple[tuple[int, ...], bytes]:

@@ -47,13 +47,17 @@ _COLLECTIONS = frozenset((  # everything below such a name is one
 ))  # fmt: skip
 # `SESSION_DRIVER`, `TOKEN_TTL`, `PRIVATE_KEY_PATH`: their last word says that the value is something else.
 _INNOCENT_ENDS = frozenset((
-    "adapter", "age", "alg", "algorithm", "alias", "audience", "backend", "bits", "class", "count", "days", "dir",
-    "directory", "disabled", "domain", "driver", "email", "enabled", "encoding", "endpoint", "engine", "env",
-    "expiration", "expires", "expiry", "field", "file", "format", "header", "host", "hostname", "hours", "id", "in",
-    "interval", "issuer", "iterations", "length", "level", "lifetime", "limit", "location", "max", "method", "min",
-    "minutes", "mode", "ms", "name", "path", "policy", "port", "prefix", "provider", "realm", "region", "required",
-    "rotation", "rounds", "samesite", "scope", "scopes", "seconds", "secure", "size", "store", "strategy", "suffix",
-    "timeout", "ttl", "type", "uri", "url", "usage", "user", "username", "version",
+    "adapter", "age", "alg", "algorithm", "alias", "audience", "backend", "bean", "bits", "class", "client", "column",
+    "config", "configuration", "converter", "count", "days", "decoder", "deserializer", "dir", "directory",
+    "disabled", "domain", "driver", "email", "enabled", "encoder", "encoding", "endpoint", "engine", "env",
+    "expiration", "expires", "expiry", "factory", "field", "file", "filter", "format", "generator", "group",
+    "handler", "header", "host", "hostname", "hours", "id", "in", "index", "interval", "issuer", "iterations",
+    "length", "level", "lifetime", "limit", "location", "manager", "mapper", "mapping", "max", "method", "min",
+    "minutes", "mode", "ms", "name", "options", "param", "parameter", "path", "pattern", "policy", "pool", "port",
+    "prefix", "properties", "property", "provider", "realm", "regex", "region", "required", "resolver", "rotation",
+    "rounds", "samesite", "schema", "scope", "scopes", "seconds", "secure", "serializer", "server", "service",
+    "settings", "size", "store", "strategy", "suffix", "table", "template", "timeout", "ttl", "type", "uri", "url",
+    "usage", "user", "username", "validator", "version",
 ))  # fmt: skip
 _OPEN_KEYS = frozenset(("cache", "composite", "partition", "primary", "public", "publishable", "sort"))
 
@@ -105,8 +109,8 @@ _NOTHING = frozenset((
     "empty",
     # what installations begin with
     "admin", "changeit", "changeme", "change-me", "change_me", "default", "demo", "dev", "development", "docker",
-    "dummy", "example", "fake", "foo", "guest", "local", "localhost", "minioadmin", "mysql", "password", "postgres",
-    "postgresql", "rabbitmq", "redis", "root", "sample", "secret", "test", "testing", "todo", "user", "xxx",
+    "dummy", "example", "fake", "foo", "guest", "local", "localhost", "minioadmin", "mysql", "pass", "password",
+    "postgres", "postgresql", "rabbitmq", "redis", "root", "sample", "secret", "test", "testing", "todo", "user", "xxx",
     # words of scripts
     "direnv", "done", "dotenv", "else", "endif", "esac", "then",
     # what a thing of this name may be
@@ -140,6 +144,8 @@ def _says_nothing(value: str) -> bool:
         return True
     if value.isascii() and value.isdigit():
         return len(value) <= _FEW
+    if value.count(".") > 1 and value.rpartition(".")[2][:1].isupper():
+        return is_plain(value)  # the name of a class
     is_reference = value.startswith(_REFERENCES) or (value[0] == "$" and value.isupper())
     return (is_reference or value.lower().startswith(_INSTEAD) or _is_path(value)) and is_plain(value)
 
@@ -153,7 +159,7 @@ _FILE_ENDS = ("pem", "key", "crt", "cer", "p12", "pfx", "jks", "json", "yml", "y
 # Plain values: words, numbers, hosts, paths, versions.
 
 _BETWEEN = frozenset("._-/:,@=;*[]{}<>()$?&%|+ \t\"'")  # between the words of a plain value
-_LONGEST_WORD, _LONGEST_CAPITALS, _LONGEST_NUMBER, _LONGEST_PLAIN = 20, 16, 13, 200
+_LONGEST_WORD, _LONGEST_CAPITALS, _LONGEST_NUMBER, _LONGEST_PLAIN = 20, 16, 13, 500
 _VOWELS = frozenset("aeiouyAEIOUY")
 _UNITS = frozenset((
     "ms", "s", "m", "min", "h", "d", "w", "y", "b", "k", "kb", "mb", "gb", "tb", "ki", "mi", "gi", "kib", "mib", "gib",
@@ -368,14 +374,14 @@ def _mask_simple(value: str, strictness: Strictness, *, escaped: bool) -> str:
         words = "".join(char if char in _RANDOM else " " for char in value).split()
         is_shown = not any(map(_is_random, words))
     else:
-        is_shown = _says_nothing(value) if strictness == "nothing" else is_plain(value)
+        is_shown = _says_nothing(value) if strictness == "nothing" else len(value) < _SHORT or is_plain(value)
     return value if is_shown else fake(value, escaped=escaped)
 
 
 def _scheme(address: str) -> str:
     """Return the innermost scheme: `postgresql` of `jdbc:postgresql://`."""
     word = address[: address.find("://")]
-    return max(word.rpartition(":")[2], "", key=len).rpartition("+")[2].strip("\"' ").lower()
+    return word.rpartition(":")[2].rpartition("+")[2].strip("\"' ").lower()
 
 
 def _mask_addresses(text: str, strictness: Strictness, *, escaped: bool) -> str:

@@ -56,7 +56,7 @@ def find_masked(policy: Policy, host: Host) -> tuple[SecretFile, ...]:
 
 def _mask_file(row: SecretFile, number: int) -> Mount:
     if number < _MOST_COPIES:
-        return Mount(row.path, "copy", _COPY, content=row.masked, mode=0o644, pinned=row.identity, role="masked")
+        return Mount(row.path, "copy", _COPY, content=row.masked, mode=row.mode, pinned=row.identity, role="masked")
     return Mount(row.path, "mask", _EMPTY, pinned=row.identity, role="masked")
 
 

@@ -187,7 +187,7 @@ def hide_secrets(state: str, project: str) -> bool:
 
 
 def _answer(state: str, project: str) -> TrustRequest:
-    return TrustRequest(state, original_path(state, f"{project}/").rstrip("/") or "/", "", Layer("", {}))
+    return TrustRequest(state, os.path.dirname(original_path(state, f"{project}/file")), "", Layer("", {}))
 
 
 def revoke(state: str, path: str) -> bool:

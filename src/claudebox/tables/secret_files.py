@@ -18,8 +18,8 @@ _BARE = (
     ".vault-token", ".vault_pass", ".vault-pass", ".vault_pass.txt", "vault_pass.txt", ".pgpass", "pgpass.conf",
     ".htpasswd", "htpasswd", ".htdigest", ".netrc", "_netrc", ".authinfo", ".git-credentials", ".mylogin.cnf",
     ".smbcredentials", ".secret", ".token", ".password", ".passwd", "secret.txt", "secrets.txt", "token.txt",
-    "tokens.txt", "password.txt", "passwords.txt", "api_key.txt", "apikey.txt", "deploy_key",
-    "private_key", "ssh_key", "api_key", "secret_key",
+    "tokens.txt", "password.txt", "passwords.txt", "api_key.txt", "apikey.txt", "deploy_key", "private_key", "ssh_key",
+    "api_key", "secret_key",
 )  # fmt: skip
 _KEYED = (
     ".env", ".envrc", ".flaskenv", ".dev.vars", ".secrets", ".npmrc", ".pypirc", ".my.cnf", ".dockercfg",
@@ -41,18 +41,22 @@ _KINDS: dict[str, FileKind] = {
 _BARE_STARTS = ("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "vault_pass", "vault-pass")
 _BARE_ENDS = (
     ".pem", ".key", ".p8", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk", ".ovpn", ".agekey", ".token",
-    ".tfplan",
-    ".htpasswd", "_rsa", "_ed25519",
+    ".tfplan", ".htpasswd", "_rsa", "_ed25519",
 )  # fmt: skip
 _KEYED_STARTS = (".env.", ".dev.vars.", "client_secret", "credentials.", "secrets.", "secret.")
 _KEYED_ENDS = (".env", ".kubeconfig", ".tfstate", ".tfvars")
 _STARTS = (*_BARE_STARTS, *_KEYED_STARTS)
 _ENDS = (*_BARE_ENDS, *_KEYED_ENDS)
+# Directories in which a name means more, and those in which nearly every file is a secret.
+_PLACED = {(".kube", "config"), (".docker", "config.json"), (".bundle", "config")}
+_SECRET_PLACES = frozenset(("secrets", ".secrets", "credentials"))
+PLACES = _SECRET_PLACES | {place for place, _ in _PLACED}
+_TEXTS = (".json", ".yml", ".yaml", ".toml", ".ini", ".properties", ".conf", ".cfg")
 _SETTINGS = (".json", ".yml", ".yaml", ".properties")  # of `appsettings.Production.json`, `application-dev.yml`
 _HEX, _HEX_DIGITS = frozenset("0123456789abcdef"), 12  # with which Google names the keys of service accounts
 _EXAMPLES = (".example", ".sample", ".template", ".tpl", ".dist", ".defaults", ".pub", ".enc", ".gpg", ".age", ".d.ts")
 # Most names of a project end like one of these, and are read no further.
-_ORDINARY = frozenset((
+ORDINARY = frozenset((
     "c", "cc", "cpp", "cs", "css", "go", "gif", "h", "hpp", "html", "java", "jpg", "js", "jsx", "kt", "lock", "map",
     "md", "mjs", "php", "png", "py", "pyc", "rb", "rs", "scss", "sh", "svelte", "svg", "swift", "ts", "tsx", "vue",
     "webp", "woff2", "xml",
@@ -63,7 +67,7 @@ _COPIES = ("~", "#", ".bak", ".backup", ".old", ".orig", ".save", ".copy", ".tmp
 
 def find_kind(name: str, *, top: bool = False) -> FileKind:
     """Return how a file of this name is read, nothing if it usually holds no secrets; `top`: in the project itself."""
-    if name.rpartition(".")[2] in _ORDINARY and not name.startswith(".env"):
+    if name.rpartition(".")[2] in ORDINARY and not name.startswith(".env"):
         return ""
     lower = name.lower()
     if lower.endswith(_COPIES):
@@ -75,6 +79,17 @@ def find_kind(name: str, *, top: bool = False) -> FileKind:
             return ""
         return "bare" if lower.startswith(_BARE_STARTS) or lower.endswith(_BARE_ENDS) else "keyed"
     return _judge_settings(lower, top=top) if lower.endswith(_SETTINGS) else ""
+
+
+def find_kind_in(place: str, name: str) -> FileKind:
+    """Return how a file is read in a directory of PLACES."""
+    kind = find_kind(name)
+    if kind or place not in _SECRET_PLACES:
+        return kind or ("keyed" if (place, name) in _PLACED else "")
+    lower, end = name.lower(), name.rpartition(".")[2]
+    if end in ORDINARY or name.startswith(".") or name.isupper() or lower.endswith(_EXAMPLES):
+        return ""
+    return "keyed" if lower.endswith(_TEXTS) else "bare" if end in (name, "txt") else ""
 
 
 def _find_kind_of_original(lower: str) -> FileKind:
