@@ -19,6 +19,7 @@ sys.path[:0] = [str(TOP / "src"), str(TOP)]
 
 from scripts import reference  # noqa: E402
 
+from claudebox.agent.facts import spell_version  # noqa: E402
 from claudebox.agent.record import AgentKind  # noqa: E402
 from claudebox.commands import profiles  # noqa: E402
 from claudebox.tables import paths  # noqa: E402
@@ -32,6 +33,10 @@ _SETTINGS = "<!-- settings: written by scripts/generate from the tables of setti
 _END_OF_SETTINGS = "<!-- end of settings -->"
 _RESULTS = "<!-- results: written by scripts/generate from docs/platforms.toml; do not edit -->"
 _END_OF_RESULTS = "<!-- end of results -->"
+_AGENTS = "<!-- agents: written by scripts/generate from their rows; do not edit -->"
+_END_OF_AGENTS = "<!-- end of agents -->"
+_TRIED = "<!-- agents: written by scripts/generate from docs/agents.toml; do not edit -->"
+_END_OF_TRIED = "<!-- end of agents -->"
 
 
 def main() -> int:
@@ -53,21 +58,45 @@ def outputs() -> dict[str, str]:
     return {
         "man/claudebox.1": reference.man_page(),
         "docs/claudebox.schema.json": profiles.schema_text() + "\n",
-        "docs/design.md": _between("docs/design.md", _TREE, _END_OF_TREE, ("```", *tree(), "```")),
-        "docs/settings.md": _between("docs/settings.md", _SETTINGS, _END_OF_SETTINGS, reference.settings_page()),
+        "docs/design.md": _between("docs/design.md", (_TREE, _END_OF_TREE, ("```", *tree(), "```"))),
+        "docs/settings.md": _between("docs/settings.md", (_SETTINGS, _END_OF_SETTINGS, reference.settings_page())),
+        "docs/guide.md": _between("docs/guide.md", (_AGENTS, _END_OF_AGENTS, list_agents())),
         "src/claudebox/tables/agents.py": agents_table(),
-        "docs/platforms.md": _between("docs/platforms.md", _RESULTS, _END_OF_RESULTS, results()),
+        "docs/platforms.md": _between(
+            "docs/platforms.md", (_RESULTS, _END_OF_RESULTS, results()), (_TRIED, _END_OF_TRIED, agent_results())
+        ),
     }
 
 
-def agents_table() -> str:
-    """Return what is known of all agents by every launch, which loads the row of one alone."""
+def read_agents() -> list[AgentKind]:
+    """Return the rows of all agents."""
     names = sorted(path.stem for path in (TOP / "src/claudebox/agent").glob("*.py"))
     modules = {name: importlib.import_module(f"claudebox.agent.{name}") for name in names if name != "__init__"}
     rows = [
         row for name, module in modules.items() if isinstance(row := getattr(module, name.upper(), None), AgentKind)
     ]
-    rows.sort(key=lambda row: row.name != "claude")
+    return sorted(rows, key=lambda row: row.name != "claude")
+
+
+def list_agents() -> Iterator[str]:
+    """Yield the table of agents: versions, and where their keys and logins are found."""
+    yield "| agent | versions | variables of the host | or else on the host |"
+    yield "|---|---|---|---|"
+    for row in read_agents():
+        files = (place.rpartition(":")[0] for api in row.upstreams for place in api.files)
+        kept = dict.fromkeys((*(login.path for login in row.logins), *files))
+        keys = dict.fromkeys(row.key_variables)
+        versions = f"{spell_version(row.least)} to {spell_version(row.tried)}"
+        yield f"| `{row.name}` | {versions} | {_code(keys)} | {_code(kept)} |"
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "-"
+
+
+def agents_table() -> str:
+    """Return what is known of all agents by every launch, which loads the row of one alone."""
+    rows = read_agents()
     known = {name for name, _, _ in paths.PROTECTED}
     protected = {path: why for row in rows for path, why in row.protected if path not in known}
     hidden = {path: why for row in rows for path, why in row.hidden}
@@ -93,13 +122,16 @@ def _pairs(name: str, rows: dict[str, str]) -> Iterator[str]:
     yield ")"
 
 
-def _between(file: str, begin: str, end: str, rows: Iterable[str]) -> str:
+def _between(file: str, *parts: tuple[str, str, Iterable[str]]) -> str:
     """Return a page with these lines between its markers."""
-    before, first, rest = (TOP / file).read_text(encoding="utf-8").partition(begin)
-    _, second, after = rest.partition(end)
-    if not first or not second:
-        raise SystemExit(f"{file} has lost the markers of what is generated in it")
-    return "".join((before, begin, "\n", *(f"{row}\n" for row in rows), end, after))
+    text = (TOP / file).read_text(encoding="utf-8")
+    for begin, end, rows in parts:
+        before, first, rest = text.partition(begin)
+        _, second, after = rest.partition(end)
+        if not first or not second:
+            raise SystemExit(f"{file} has lost the markers of what is generated in it")
+        text = "".join((before, begin, "\n", *(f"{row}\n" for row in rows), end, after))
+    return text
 
 
 def results() -> Iterator[str]:
@@ -115,6 +147,16 @@ def results() -> Iterator[str]:
         run, whole = parts.pop("run", "-"), parts.pop("whole", "")
         tests = "<br>".join((*filter(None, (whole,)), *(f"{name}: {result}" for name, result in sorted(parts.items()))))
         yield f"| {system} | {versions} | {account} | {run} | {tests or '-'} |"
+
+
+def agent_results() -> Iterator[str]:
+    """Yield the table of the agents that were tried."""
+    found = tomllib.loads((TOP / "docs/agents.toml").read_text(encoding="utf-8"))["agent"]
+    columns = [name for name in found[0] if name not in ("name", "version", "date")]
+    yield f"| agent | {' | '.join(columns)} | on |"
+    yield f"|{'---|' * (len(columns) + 2)}"
+    for row in found:
+        yield f"| {row['name']} {row['version']} | {' | '.join(row[name] for name in columns)} | {row['date']} |"
 
 
 def tree() -> Iterator[str]:

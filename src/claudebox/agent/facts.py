@@ -308,9 +308,10 @@ def _version(agent: AgentKind, real: str) -> tuple[int, ...]:
     places = [os.path.dirname(real)]
     places += [os.path.dirname(places[-1])]
     places += [os.path.dirname(places[-1])]
+    called = (agent.package, *(row.partition("{machine}")[0] for row in agent.native))
     for place in places:
         content = read_small(f"{place}/package.json", limit=_PACKAGE) or b""
-        if f'"{agent.package}'.encode() in content:
+        if any(f'"{name}'.encode() in content for name in called):
             after = content.partition(b'"version"')[2].split(b'"', 2)
             return _numbers(os.fsdecode(after[1])) if len(after) == 3 else ()
     for place in list_names(f"{places[1]}/lib"):  # of a virtual environment

@@ -18,7 +18,7 @@ OPENCODE = AgentKind(
     package="opencode-ai",
     places=("~/.opencode/bin/opencode", "~/.local/bin/opencode", "~/.npm-global/bin/opencode", "~/.bun/bin/opencode"),
     native=("opencode-linux-{machine}/bin/opencode", "opencode-linux-{machine}-baseline/bin/opencode"),
-    least=(1, 0, 0),
+    least=(1, 3, 2),
     tried=(1, 18, 33),
     printing=frozenset(("run",)),
     subcommands=frozenset((
@@ -34,7 +34,7 @@ OPENCODE = AgentKind(
     resume=("--continue",),
     directory=".local/share/opencode",
     state=tuple((path, f"home/{path}") for path in _STATE),
-    transcripts="home/.local/share/opencode/opencode*.db*",
+    transcripts="home/.local/share/opencode/opencode.db*",
     instructions=".config/opencode/AGENTS.md",
     protected=(
         (".opencode", "opencode loads plugins and tools from here"),

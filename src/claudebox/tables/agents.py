@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NAMES: tuple[str, ...] = ("claude", "aider", "codex", "copilot", "gemini", "opencode", "qwen")
+NAMES: tuple[str, ...] = ("claude", "aider", "codex", "copilot", "gemini", "opencode", "pi", "qwen")
 
 # In the project: what some agent of the host executes or obeys, and why.
 PROTECTED: tuple[tuple[str, str], ...] = (
@@ -20,6 +20,7 @@ PROTECTED: tuple[tuple[str, str], ...] = (
     ("opencode.jsonc", "opencode loads plugins and starts servers named here"),
     ("tui.json", "opencode loads plugins named here"),
     ("tui.jsonc", "opencode loads plugins named here"),
+    (".pi", "pi runs extensions and packages named here"),
     (".qwen", "qwen starts servers and runs hooks named here"),
 )
 
@@ -35,6 +36,7 @@ HIDDEN: tuple[tuple[str, str], ...] = (
     (".gemini", "Gemini's login and conversations"),
     (".local/share/opencode", "opencode's logins and conversations"),
     (".config/opencode", "opencode's configuration, which may hold keys"),
+    (".pi", "Pi's logins and conversations"),
     (".qwen", "Qwen Code's login and conversations"),
 )
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 FILE = "result.json"
 _MAX_COPY = 512 << 20  # bytes of a transcript or a log
+_TRANSCRIPTS = (".json", ".jsonl", ".md")
 _MAX_RESULT, _MAX_TEXT = 1 << 20, 16 << 20
 _MAX_SAID = 2000  # characters
 _SESSION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -167,8 +168,8 @@ def take_over(result: TaskResult, answer: dict[str, Any], said: str) -> None:
         result.session = answer["session_id"]
 
 
-def copy_state(state: str, target: str, session: str, agent: AgentKind) -> str:
-    """Copy log, receipt and conversation; return the version of the agent."""
+def copy_state(state: str, target: str, session: str, agent: AgentKind, answer: str) -> str:
+    """Copy log, receipt and conversation, or else what it printed; return the version of the agent."""
     version = ""
     for path in logs(state):
         version = next((str(line.get("version", "")) for line in _lines(path)), "")
@@ -179,12 +180,11 @@ def copy_state(state: str, target: str, session: str, agent: AgentKind) -> str:
     instances = [Instance("", state, name) for name in list_names(f"{state}/instances")]
     written = [path for instance in instances for path in list_conversations(agent, instance, 0.0)]
     # A session that was killed did not say which conversation is its own: take the latest.
-    plain = [path for path in written if stat.S_ISREG(os.lstat(path).st_mode)]
+    plain = [path for path in written if stat.S_ISREG(os.lstat(path).st_mode) and path.endswith(_TRANSCRIPTS)]
     plain = [path for path in plain if session in path] or plain
-    kind = os.path.splitext(agent.transcripts)[1].rstrip("*")
-    for path in sorted(plain, key=lambda each: os.lstat(each).st_mtime)[-1:]:
+    for path in sorted(plain, key=lambda each: os.lstat(each).st_mtime)[-1:] or [answer]:  # the rest are databases
         with contextlib.suppress(OSError):
-            _copy(path, f"{target}/transcript{kind}")
+            _copy(path, f"{target}/transcript{os.path.splitext(path)[1] or '.jsonl'}")
     return version
 
 

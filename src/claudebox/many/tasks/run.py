@@ -162,10 +162,11 @@ class _Runner:
 
     def _collect(self) -> tuple[dict[str, Any], str]:
         """Copy what the session left into the result; return the client's answer and the last message."""
-        answer = read_answer(f"{self._scratch}/answer", self._agent.said)
+        printed = f"{self._scratch}/answer"
+        answer = read_answer(printed, self._agent.said)
         take_over(self._result, answer, self._agent.said)
         self._spent = add_usage(self._result, self._state)
-        version = copy_state(self._state, self._target, self._result.session, self._agent)
+        version = copy_state(self._state, self._target, self._result.session, self._agent, printed)
         if version:
             self._result.versions["client"] = version
         said = copy_messages(f"{self._scratch}/said", f"{self._target}/messages.txt")
