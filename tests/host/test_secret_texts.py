@@ -199,6 +199,30 @@ def test_comments_lists_and_addresses_are_masked(name, value):
     assert list(yaml.safe_load(masked)) == list(yaml.safe_load(text))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a.token\t{}", "a.key {}", "a.secret : {}", "a.password=\\\n  {}", "!old.password={}",
+        "u=jdbc:sqlserver://h;user=u;password={};encrypt=true",
+        "u=jdbc:mysql://h/d?user=u&password={}", "u=Server=h;Database=d;Password={}", "m: {{password: {}}}",
+        "'db' => ['password' => '{}'],", "x.secret=${{FOO:-{}}}", "token:\n- {}", "tokens: [a, {}]",
+    ],
+)  # fmt: skip
+@given(value=passwords.filter(lambda text: text.isalnum()))
+def test_settings_hide_what_a_name_tells_of_in_every_spelling(line, value):
+    # proves MASK-01
+    for name in ("application.properties", ".env"):
+        assert value not in mask(name, line.format(value))
+
+
+@pytest.mark.parametrize("line", ["x=Basic {}", "x=Authorization: Bearer {}", "url=https://{}@h/x", "x={}", "# {}"])
+@given(value=tokens.filter(lambda text: len(text) >= 20))
+def test_what_looks_like_a_token_is_hidden_under_any_name(line, value):
+    # proves MASK-01
+    for name in ("application.properties", ".env"):
+        assert value not in mask(name, line.format(value))
+
+
 @given(lines=st.lists(st.text(_ALPHABET + "+/", min_size=4, max_size=64), min_size=1, max_size=6))
 def test_private_keys_are_masked_in_every_format_and_certificates_are_not(lines):
     # proves MASK-01
@@ -222,6 +246,35 @@ def test_private_keys_are_masked_in_every_format_and_certificates_are_not(lines)
     assert mask("cert.pem", f"subject=CN = x\n{certificate}") == f"subject=CN = x\n{certificate}"
     assert mask("secrets.yml", texts["secrets.yml"]).endswith("port: 1\n")
     assert mask(".env", texts[".env"]).endswith("PORT=1\n")
+
+
+# What an agent can leave in a file that holds no secret yet.
+_AROUND = st.lists(
+    st.sampled_from([
+        '"', "'", "`", '"""', "{", "}", "[", "]", "|", ">", "- ", "#", "//", "/*", "x: ", "x=", "x: |", "x: '", 'X="',
+        "X={", "X: [", "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----", "-----BEGIN PRIVATE KEY-----", "\\",
+        ",", ";",
+        "<<EOT", "export ", "<%", "{{", "${", "abc", "---", "? ", ": ", "= ", "\t", "    ", "<!--", "\n", "\n", "\r",
+    ]),
+    max_size=8,
+).map("".join)  # fmt: skip
+
+
+@given(
+    before=_AROUND,
+    after=_AROUND,
+    line=st.sampled_from([
+        "API_KEY={}", "password: {}", "  password: {}", "token = '{}'", 'secret: "{}"', '"password": "{}",',
+        "db.password={}", "export TOKEN={}",
+    ]),
+    value=st.sampled_from(["swordfish", "hunter2xyz", "Qz7pL9xK2mN4vB8cR5tY"]),
+    name=st.sampled_from([".env", "database.yml"]),
+)  # fmt: skip
+@example(before='x: "', after='"', line='secret: "{}"', value="swordfish", name="database.yml")
+@example(before="- ", after="", line="API_KEY={}", value="swordfish", name=".env")
+def test_a_line_that_tells_is_masked_whatever_stands_around_it(before, after, line, value, name):
+    # proves MASK-01
+    assert value not in mask(name, f"{before}\n{line.format(value)}\n{after}")
 
 
 @given(text=st.lists(strings, max_size=12).map("\n".join), name=st.sampled_from([".env", "a.key", "database.yml"]))
@@ -321,7 +374,8 @@ def test_settings_of_programs_stay_as_they_are():
         ("master.key", "bare"), ("id_ed25519_work", "bare"), ("id_rsa.pub", ""), ("database.yml.orig", "mixed"),
         ("appsettings.Development.json", "mixed"), ("application-prod.yml", "mixed"), ("secrets.ts", ""),
         ("shop-0123456789ab.json", "maybe"), ("my-service-account.json", "keyed"), ("package.json", ""),
-        ("prod.tfvars.json", "keyed"), ("terraform.tfstate.backup", "keyed"), ("credentials.yml.enc", ""),
+        ("prod.tfvars.json", "keyed"), (".secrets.toml", "keyed"), ("terraform.tfstate.backup", "keyed"),
+        ("credentials.yml.enc", ""),
     ],
 )  # fmt: skip
 def test_names_say_how_a_file_is_read(name, kind):

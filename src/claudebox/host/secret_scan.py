@@ -112,8 +112,8 @@ class _Masker:
             name, start = self._find_name(line, _skip(line, 0))
             start = start if name is not None and start <= begin else 0
             return line[:start] + secret_values.fake(line[start:begin]) + secret_values.fake(line[begin:])
-        if self._quote:
-            return self._go_on(line)
+        if self._quote:  # or somebody else's quote stands open, and this line means what it says by itself
+            return _combine(line, self._go_on(line), _Masker(line, self._kind).run())
         if self._keeps_rest:
             return line
         if self._bare:
@@ -126,8 +126,7 @@ class _Masker:
         """Mask a line of a value in quotes that began in an earlier one."""
         end = line.find(self._quote)
         if end < 0:
-            shown = secret_values.mask(line, self._quoted)
-            return shown if shown != line else _Masker(line, self._kind).run()  # the quote may not mean this line
+            return secret_values.mask(line, self._quoted)
         self._quote = ""
         return secret_values.mask(line[:end], self._quoted) + line[end] + self._mask_flow(line, end + 1)
 
@@ -172,7 +171,9 @@ class _Masker:
                 if secret_values.is_name(name) and (not is_padding or secret_values.is_plain(name)):
                     return name, at + 1 + line.startswith("=>", at)
                 return None, start
-        return None, start
+        words = line[start:].split()  # `password hunter2`, as properties may have it
+        is_named = len(words) == 2 and secret_values.is_name(words[0]) and secret_values.tells(words[0])
+        return (words[0], start + len(words[0])) if is_named else (None, start)
 
     def _is_colon(self, line: str, at: int) -> bool:
         after = line[at + 1 : at + 2]
@@ -186,7 +187,7 @@ class _Masker:
         level = self._levels[-1] if self._levels else None
         if level is not None and not is_item and level.indent >= start:
             level = None
-        if level is None and self._usual == "plain" and len(line.split()) == 1 and line[start] not in "{[":
+        if level is None and self._usual == "plain" and len(line[start:].split()) == 1 and line[start] not in "{[":
             return line[:start] + secret_values.mask(
                 line[start:], "nothing"
             )  # a token without a name, or with that of a user
@@ -293,6 +294,11 @@ class _Masker:
 
 
 _BASE64 = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/")
+
+
+def _combine(line: str, one: str, other: str) -> str:
+    """Return what neither of two readings masks, and fake characters for the rest."""
+    return "".join(second if first == char else first for char, first, second in zip(line, one, other, strict=True))
 
 
 def _skip(line: str, at: int) -> int:

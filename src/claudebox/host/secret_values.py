@@ -24,7 +24,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _DIGITS = frozenset("0123456789")
 _HEX = frozenset("0123456789abcdefABCDEF")
 _WORD = frozenset(f"{_LETTERS}{_LETTERS.upper()}0123456789")
-_RANDOM = _WORD | frozenset("+/=_-")
+_RANDOM = _WORD | frozenset("+/_-")
 _FEW = 5  # digits that are no secret: a port, a size
 LONGEST_NAME = 120  # characters
 _SHORT = 4  # characters of the shortest secret
@@ -175,7 +175,7 @@ _NUMBERED = frozenset((  # `utf8`, `us-east-1a`, `node20`, `sha256`
 
 def is_plain(value: str) -> bool:
     """Return whether a value is made of words, numbers and what stands between them, as no random secret is."""
-    if len(value) > _LONGEST_PLAIN or value.startswith(VALUE_PREFIXES):
+    if len(value) > _LONGEST_PLAIN or any(word.startswith(VALUE_PREFIXES) for word in _split_tokens(value)):
         return False
     if _is_host(value) or _is_place(value):
         return True
@@ -239,6 +239,10 @@ def _is_host(value: str) -> bool:
 
 def _split_words(text: str) -> list[str]:
     return "".join(char if char.isalnum() else " " for char in text).split()
+
+
+def _split_tokens(text: str) -> list[str]:
+    return "".join(char if char in _RANDOM else " " for char in text).split()
 
 
 def _is_place(value: str) -> bool:
@@ -340,6 +344,9 @@ _CONNECTIONS = frozenset((  # how a text of `NAME=VALUE;` begins
 ))  # fmt: skip
 
 
+_HEADERS = ("authorization:", "basic ", "bearer ", "token ")
+
+
 def mask(value: str, strictness: Strictness, *, escaped: bool = False) -> str:
     """Return what is shown in place of a value: itself if it is no secret."""
     if "PRIVATE KEY" in value:
@@ -348,6 +355,8 @@ def mask(value: str, strictness: Strictness, *, escaped: bool = False) -> str:
         return _mask_parts(value, ";", "plain" if strictness == "nothing" else strictness, escaped=escaped)
     if "://" in value and (strictness != "nothing" or _scheme(value) in _SCHEMES):
         return _mask_addresses(value, strictness, escaped=escaped)
+    if strictness == "random" and value.lower().startswith(_HEADERS):
+        strictness = "plain"
     if value.startswith("${") and value.endswith("}") and ":" in value:  # a name, and what counts without it
         name, colon, default = value[:-1].partition(":")
         dash = default[:1] if default[:1] in "-=?" else ""
@@ -371,8 +380,7 @@ def _is_strange(word: str) -> bool:
 
 def _mask_simple(value: str, strictness: Strictness, *, escaped: bool) -> str:
     if strictness == "random":
-        words = "".join(char if char in _RANDOM else " " for char in value).split()
-        is_shown = not any(map(_is_random, words))
+        is_shown = not any(map(_is_random, _split_tokens(value)))
     else:
         is_shown = _says_nothing(value) if strictness == "nothing" else len(value) < _SHORT or is_plain(value)
     return value if is_shown else fake(value, escaped=escaped)
@@ -401,7 +409,7 @@ def _mask_place(place: str, strictness: Strictness, *, escaped: bool) -> str:
         end = len(place)  # a password with a slash in it
     user, at, host = place[:end].rpartition("@")
     name, colon, password = user.partition(":")
-    shown = _mask_simple(name, "plain" if colon else strictness, escaped=escaped) if len(name) >= _SHORT else name
+    shown = _mask_simple(name, "plain", escaped=escaped)
     if colon:
         shown += colon + _mask_simple(password, "nothing", escaped=escaped)
     return shown + at + host + _mask_parts(place[end:], "/?&;#, ", strictness, escaped=escaped)

@@ -43,7 +43,7 @@ _BARE_ENDS = (
     ".pem", ".key", ".p8", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk", ".ovpn", ".agekey", ".token",
     ".tfplan", ".htpasswd", "_rsa", "_ed25519",
 )  # fmt: skip
-_KEYED_STARTS = (".env.", ".dev.vars.", "client_secret", "credentials.", "secrets.", "secret.")
+_KEYED_STARTS = (".env.", ".dev.vars.", "client_secret", "credentials.", "secrets.", ".secrets.", "secret.")
 _KEYED_ENDS = (".env", ".kubeconfig", ".tfstate", ".tfvars")
 _STARTS = (*_BARE_STARTS, *_KEYED_STARTS)
 _ENDS = (*_BARE_ENDS, *_KEYED_ENDS)
