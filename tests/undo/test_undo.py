@@ -20,11 +20,24 @@ from hypothesis import strategies as st
 from tests.conftest import PATIENCE
 from tests.git.conftest import GITCONFIG, until
 
+from claudebox.base.errors import ClaudeboxError
+from claudebox.git.sandbox import Tools
+from claudebox.report import changes as report_changes
+from claudebox.settings.records import UndoRequest
+from claudebox.undo import restore, snapshot
+from claudebox.undo import store as undo_store
+from claudebox.undo.comparison import Comparison
+from claudebox.undo.manifest import LeftOut, Scan
+from claudebox.undo.snapshot import CutOffError
+from claudebox.undo.store import DATABASE, SnapshotStore
+
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
     from tests.conftest import Box
+
+    from claudebox.undo.manifest import Snapshot
 
 
 def tree(root: str, *, without: tuple[str, ...] = (".git",)) -> dict[str, tuple[object, ...]]:
@@ -305,17 +318,12 @@ def test_what_is_written_while_the_question_stands_stays(user_project, looked):
 
 def test_what_changes_after_the_last_look_stays(tmp_path):
     # proves UNDO-02
-    from claudebox.undo import restore
-    from claudebox.undo.comparison import Comparison
-    from claudebox.undo.manifest import Scan
-    from claudebox.undo.store import SnapshotStore
-
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
     names = ("over", "back", "other", "moved", "deleted", "link")
     for name in names:
         (root / name).write_text(f"{name} of then")
-    before = Scan(str(root), store, None, most=1 << 20).run()
+    before = look(root, store)
     store.write_snapshot("s", before)
     for name in ("over", "back", "other"):
         (root / name).write_text("agent")
@@ -325,7 +333,7 @@ def test_what_changes_after_the_last_look_stays(tmp_path):
     (root / "link").unlink()
     (root / "link").symlink_to("over")
     (root / "moved").rename(root / "elsewhere")
-    now = Scan(str(root), store, before, most=1 << 20).run()
+    now = look(root, store, before)
     comparison = Comparison(before, None, now)
     mine = ("over", "new", "elsewhere", "deleted", "link")
     (root / "link").unlink()
@@ -386,18 +394,14 @@ def test_a_link_to_where_a_directory_was_moved_is_undone(user_project):
 
 def test_a_file_with_the_number_of_one_that_was_moved_stays(tmp_path):
     # proves UNDO-02
-    from claudebox.undo.comparison import Comparison
-    from claudebox.undo.manifest import Scan
-    from claudebox.undo.store import SnapshotStore
-
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
     (root / "a").write_text("agent")
-    looks = [Scan(str(root), store, None, most=1 << 20).run()]
+    looks = [look(root, store)]
     (root / "a").rename(root / "b")
-    looks.append(Scan(str(root), store, None, most=1 << 20).run())
+    looks.append(look(root, store))
     (root / "b").write_text("notes")  # in the same inode, as a new file can be
-    looks.append(Scan(str(root), store, None, most=1 << 20).run())
+    looks.append(look(root, store))
 
     comparison = Comparison(*looks)
 
@@ -436,20 +440,15 @@ def test_how_far_an_undo_is_is_said(tmp_path, capfd):
     # proves UNDO-02
     import json
 
-    from claudebox.undo import restore
-    from claudebox.undo.comparison import Comparison
-    from claudebox.undo.manifest import Scan
-    from claudebox.undo.store import SnapshotStore
-
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
     for number in range(20):
         (root / f"f{number}").write_text(f"{number}")
-    before = Scan(str(root), store, None, most=1 << 20).run()
+    before = look(root, store)
     store.write_snapshot("s", before)
     for number in range(20):
         (root / f"f{number}").unlink()
-    now = Scan(str(root), store, before, most=1 << 20).run()
+    now = look(root, store, before)
     restoring = restore._Restoring(store, Comparison(before, None, now), str(root))
     restoring._said -= 2  # as if it had taken so long
 
@@ -462,8 +461,6 @@ def test_how_far_an_undo_is_is_said(tmp_path, capfd):
 
 def test_a_large_content_that_is_known_is_not_written_again(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.store import SnapshotStore
-
     content, sizes, name = os.urandom(3 << 20), [], b""
     for _ in range(2):
         store = SnapshotStore(str(tmp_path))
@@ -662,14 +659,17 @@ def test_an_undo_can_be_undone_and_older_sessions_named(user_project):
     assert f"there are some of `{user_project.project}`: change to that directory" in beside.stderr
 
 
+def look(root: Path, store: SnapshotStore | None = None, known: Snapshot | None = None) -> Snapshot:
+    """Return what a directory holds now."""
+    return Scan(str(root), store, known, most=64 << 20).run()
+
+
 def snapshots(box: Box) -> str:
     return str(next(Path(f"{box.home}/.claudebox/instances").iterdir()) / "undo")
 
 
 def names(box: Box) -> list[str]:
     """Return how `claudebox undo` calls the sessions, oldest first."""
-    from claudebox.undo.store import SnapshotStore
-
     store = SnapshotStore(snapshots(box), writing=False)
     try:
         return store.names()
@@ -682,8 +682,6 @@ def newest(box: Box) -> str:
 
 
 def database(directory: Path | str) -> Path:
-    from claudebox.undo.store import DATABASE
-
     return Path(directory, DATABASE)
 
 
@@ -728,9 +726,6 @@ def test_what_is_not_kept_is_said_and_stays(user_project):
 
 def test_what_the_snapshot_did_not_reach_is_not_said_to_be_as_it_was(box):
     # proves UNDO-01
-    from claudebox.undo.manifest import LeftOut
-    from claudebox.undo.store import SnapshotStore
-
     make_project(box)
     session(box, "echo changed >key; echo changed >run")
     store = SnapshotStore(snapshots(box))
@@ -764,9 +759,6 @@ def test_snapshots_are_pruned_with_their_contents(user_project):
 
 def test_contents_that_are_not_used_are_swept_away(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.manifest import Scan
-    from claudebox.undo.store import SnapshotStore
-
     root, place = tmp_path / "p", str(tmp_path / "undo")
     root.mkdir()
     kept, dropped = os.urandom(5000), os.urandom(3 << 20)
@@ -775,7 +767,7 @@ def test_contents_that_are_not_used_are_swept_away(tmp_path):
     store, digests = SnapshotStore(place), set()
     for number in range(16):
         known = store.newest_like(str(root))
-        store.write_snapshot(f"s{number}", Scan(str(root), store, known, most=64 << 20).run())
+        store.write_snapshot(f"s{number}", look(root, store, known))
         digests |= store.read_snapshot(f"s{number}").contents()
         (root / "dropped").unlink(missing_ok=True)
         store.prune(4)
@@ -788,8 +780,6 @@ def test_contents_that_are_not_used_are_swept_away(tmp_path):
 
 def read_whole(place: str, name: bytes) -> bytes:
     """Return a content, nothing if it is not there."""
-    from claudebox.undo.store import SnapshotStore
-
     try:
         return SnapshotStore(place).read_content(name)
     except OSError:
@@ -798,9 +788,6 @@ def read_whole(place: str, name: bytes) -> bytes:
 
 def test_a_full_disk_leaves_a_database_that_can_be_used(tmp_path):
     # proves UNDO-01
-    from claudebox.base.errors import ClaudeboxError
-    from claudebox.undo.store import SnapshotStore
-
     store = SnapshotStore(str(tmp_path))
     store._run(f"PRAGMA max_page_count = {len(store._read('PRAGMA page_count'))}")
     store.keep(os.urandom(1 << 20))
@@ -816,9 +803,6 @@ def test_a_full_disk_leaves_a_database_that_can_be_used(tmp_path):
 
 def test_what_was_not_written_is_not_taken_for_kept(tmp_path, monkeypatch):
     # proves UNDO-01
-    from claudebox.base.errors import ClaudeboxError
-    from claudebox.undo import store as undo_store
-
     monkeypatch.setattr(undo_store, "_WAIT", 0.05)
     other, store = (undo_store.SnapshotStore(str(tmp_path)) for _ in range(2))
     other._run("BEGIN IMMEDIATE")
@@ -835,8 +819,6 @@ def test_what_was_not_written_is_not_taken_for_kept(tmp_path, monkeypatch):
 
 def test_no_content_is_swept_while_another_session_uses_the_store(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.store import SnapshotStore
-
     first, second = (SnapshotStore(str(tmp_path)) for _ in range(2))
     first.prune(1)  # in vain: the second one has the store open
     second.close()
@@ -849,8 +831,6 @@ def test_no_content_is_swept_while_another_session_uses_the_store(tmp_path):
 
 def test_a_damaged_content_is_not_put_back(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.store import SnapshotStore
-
     store = SnapshotStore(str(tmp_path))
     name = store.keep(b"kept" * 100)
     store.save()
@@ -960,16 +940,14 @@ def test_a_racing_link_leads_nothing_away(user_project):
 
 def test_a_racing_link_leads_no_snapshot_away(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.manifest import Scan
-
     (tmp_path / "victim").mkdir()
     (tmp_path / "project/src").mkdir(parents=True)
     for number in range(60):
         (tmp_path / f"victim/f{number}").write_text("of the host")
         (tmp_path / f"project/src/f{number}").write_text("of the project")
     (tmp_path / "project/outside").symlink_to("../victim")
-    project = str(tmp_path / "project")
-    ours = Scan(project, None, None, most=1 << 20).run().entries["src/f0"].content
+    project = tmp_path / "project"
+    ours = look(project).entries["src/f0"].content
     process = subprocess.Popen(("/usr/bin/python3", "-c", SWAP, project), stdout=subprocess.PIPE)
     seen: set[str] = set()
     try:
@@ -978,7 +956,7 @@ def test_a_racing_link_leads_no_snapshot_away(tmp_path):
         rounds, limit = 0, time.monotonic() + PATIENCE
         while rounds < 10 or (seen != {"d", "l"} and time.monotonic() < limit):
             rounds += 1
-            entries = Scan(project, None, None, most=1 << 20).run().entries
+            entries = look(project).entries
             assert {entry.content for entry in entries.values() if entry.kind == "f"} <= {ours, b""}
             seen |= {entry.kind for path, entry in entries.items() if path == "src"}
     finally:
@@ -989,8 +967,6 @@ def test_a_racing_link_leads_no_snapshot_away(tmp_path):
 
 def test_a_python_without_sqlite_says_that_undo_is_not_available(monkeypatch):
     # proves UNDO-01
-    from claudebox.undo import snapshot
-
     sidecar = snapshot.UndoSidecar(None, None)  # type: ignore[arg-type]
     sidecar.begin()
     before = sidecar.finish()
@@ -1004,10 +980,6 @@ def test_a_python_without_sqlite_says_that_undo_is_not_available(monkeypatch):
 
 def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.manifest import Scan
-    from claudebox.undo.snapshot import CutOffError
-    from claudebox.undo.store import SnapshotStore
-
     (tmp_path / "p").mkdir()
     for number in range(40):
         (tmp_path / f"p/f{number}").write_text(f"{number}")
@@ -1037,10 +1009,6 @@ def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):
 
 def test_a_snapshot_that_is_cut_off_hides_no_change_that_was_made_before_it_was_read(tmp_path):
     # proves REPORT-01, UNDO-01
-    from claudebox.report import changes as report_changes
-    from claudebox.settings.records import UndoRequest
-    from claudebox.undo import snapshot
-
     project, state = tmp_path / "p", tmp_path / "state"
     project.mkdir()
     for number in range(3):
@@ -1084,18 +1052,13 @@ def test_kill_during_the_snapshot_and_during_undo(user_project, numbers):
 def test_what_another_undo_took_away_meanwhile_is_no_problem(tmp_path):
     # proves UNDO-01
     # One that was killed may not have ended yet; every one of them was the second process of its sandbox.
-    from claudebox.git.sandbox import Tools
-    from claudebox.undo import restore
-    from claudebox.undo.manifest import Scan
-    from claudebox.undo.store import SnapshotStore
-
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
     (root / "kept").write_text("kept")
-    store.write_snapshot("before", Scan(str(root), store, None, most=1 << 20).run())
+    store.write_snapshot("before", look(root, store))
     (root / "kept").unlink()
     (root / "created").write_text("x")
-    store.write_snapshot("now", Scan(str(root), store, None, most=1 << 20).run())
+    store.write_snapshot("now", look(root, store))
     (root / "created").unlink()
     (root / ".claudebox-undo.2").write_text("half")
 
@@ -1118,9 +1081,6 @@ def interrupt(box: Box, words: tuple[str, ...], numbers: random.Random) -> None:
 
 def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.comparison import Comparison
-    from claudebox.undo.manifest import Scan
-
     (tmp_path / "early").write_text("e")
     (tmp_path / "directory").mkdir()
     time.sleep(0.1)
@@ -1133,7 +1093,7 @@ def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
 
     assert {path for path, row in before.entries.items() if row.kind != "?"} == {".", "early", "directory"}
     assert before.late == ("directory",)
-    found = Comparison(before, None, Scan(str(tmp_path), None, None, most=1 << 20).run())
+    found = Comparison(before, None, look(tmp_path))
     assert not found.removed
     assert set(found.left) == {"directory/late", "directory/later"}
 
@@ -1141,9 +1101,6 @@ def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
 @pytest.mark.parametrize("moment", ["_open_directory", "_read_file", "afterwards"])
 def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, moment):
     # proves UNDO-01
-    from claudebox.undo.comparison import Comparison
-    from claudebox.undo.manifest import Scan
-
     for number in range(4):
         (tmp_path / f"d{number}/below").mkdir(parents=True)
         (tmp_path / f"d{number}/below/file").write_text(f"{number}")
@@ -1175,7 +1132,7 @@ def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, mome
     if moment == "afterwards":
         rename()
 
-    found = Comparison(before, None, Scan(str(tmp_path), None, None, most=1 << 20).run())
+    found = Comparison(before, None, look(tmp_path))
 
     back = {target + path.removeprefix(source) for source, target in found.moves for path in (f"moved/{name}" for name
             in files) if path == source or path.startswith(f"{source}/")}  # fmt: skip
@@ -1209,11 +1166,6 @@ STEPS = st.sampled_from(
 @given(steps=st.lists(st.tuples(STEPS, st.integers(0, 1 << 20), st.integers(0, 1 << 20)), min_size=1, max_size=12))
 def test_any_destruction_is_undone_byte_for_byte(tmp_path_factory, steps):
     # proves UNDO-01
-    from claudebox.git.sandbox import Tools
-    from claudebox.undo import restore
-    from claudebox.undo.manifest import Scan
-    from claudebox.undo.store import SnapshotStore
-
     base = tmp_path_factory.mktemp("undo")
     root = base / "project"
     for name in ("a/b/c", "a/d", "e", "x/y/z", "f"):
@@ -1228,14 +1180,14 @@ def test_any_destruction_is_undone_byte_for_byte(tmp_path_factory, steps):
     (root / "nested/.git/objects").mkdir(parents=True)
     (root / "nested/.git/HEAD").write_text("ref: refs/heads/main")
     store = SnapshotStore(str(base / "store"))
-    before = Scan(str(root), store, None, most=1 << 20).run()
+    before = look(root, store)
     store.write_snapshot("before", before)
     expected = tree(str(root), without=())
     for action, first, second in steps:
         destroy(root, action, first, second)
     # As the end of a session does: a user sees nothing of what is closed.
     subprocess.run(("find", root, "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";"), check=True)
-    now = Scan(str(root), store, before, most=1 << 20).run()
+    now = look(root, store, before)
     store.write_snapshot("now", now)
 
     problems = restore.put_back(Tools("/usr/bin/bwrap"), str(base / "store"), ("before", "now"), str(root), (),
