@@ -345,7 +345,11 @@ class Scan:
 
     def _take(self, directory: int, where: str, name: str, status: os.stat_result, *, kept: bool) -> KeptEntry:
         """Return the entry for a name that is no directory; the content of a file may be read later."""
-        entry, known = KeptEntry(pack_row(status)), self._known.get(where)
+        row, known = pack_row(status), self._known.get(where)
+        is_old = status.st_ctime_ns < self._settled
+        if kept and is_old and known and known.row == row and known.kind == "f" and known.content:
+            return known
+        entry = KeptEntry(row)
         if entry.kind == "l":
             try:
                 entry.content = os.fsencode(os.readlink(name, dir_fd=directory))
@@ -353,8 +357,6 @@ class Scan:
                 self._leave_out(where, "late", LATE)
         elif kept and entry.kind != "f":
             self._leave_out(where, "kind", "a pipe, a socket or a device")
-        elif kept and known and known.content and known.row == entry.row and status.st_ctime_ns < self._settled:
-            return known
         elif kept and status.st_size > self._most:
             self._leave_out(where, "size", f"{status.st_size >> 20} MiB, more than {self._most >> 20} MiB")
         elif kept:
