@@ -206,9 +206,10 @@ def test_an_agent_with_its_screen_asks_no_first_questions(agent_box, models, tri
 @each("codex")
 def test_an_agent_goes_on_with_its_conversation_until_the_budget_is_spent(agent_box, models, trial):
     # proves ANY-05, ANY-01, COST-01
-    assert run(agent_box, models, trial).returncode == 0
+    flags = ("--network", "full")  # where the placeholder is another one in each session
+    assert run(agent_box, models, trial, *flags).returncode == 0
     before = len(models.requests)
-    again = run(agent_box, models, trial, words=trial.again)
+    again = run(agent_box, models, trial, *flags, words=trial.again)
 
     assert again.returncode == 0, again.stdout + again.stderr
     assert any(PROMPT.encode() in body for _, _, body in models.requests[before:])

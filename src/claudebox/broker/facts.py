@@ -11,14 +11,12 @@ from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import PACKAGE, real_path
 from claudebox.base.records import Value
 from claudebox.base.syscalls import socket
-from claudebox.tables.environment import MODEL_PORT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.settings.records import Policy, SecretRequest
 
 
-_MOST_PORTS = 1000  # that are tried
 _SYSTEM = ("/usr", "/opt", "/nix/store")  # of the host, read-only inside
 
 
@@ -112,20 +110,15 @@ def _at_home(path: str, home: str) -> str:
 
 
 def find_free_ports(count: int) -> tuple[int, ...]:
-    """Return ports of this machine's loopback on which nobody listens, the usual ones if possible."""
-    found: list[int] = []
-    for port in range(MODEL_PORT, MODEL_PORT + _MOST_PORTS):
-        trial = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        try:
-            trial.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        finally:
+    """Return ports of this machine's loopback on which nobody listens; the next to ask gets others."""
+    trials = [socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) for _ in range(count)]
+    try:
+        for trial in trials:
+            trial.bind(("127.0.0.1", 0))
+        return tuple(trial.getsockname()[1] for trial in trials)
+    finally:
+        for trial in trials:
             trial.close()
-        found.append(port)
-        if len(found) == count:
-            break
-    return tuple(found)
 
 
 def find_libraries() -> tuple[str, ...]:
