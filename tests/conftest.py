@@ -167,6 +167,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     item.user_properties.append(("cpu", processor_time() - item.stash[BEGUN]))
 
 
+@pytest.hookimpl(tryfirst=True)  # before a mark that skips the test
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave out what only root can do."""
     item.stash[BEGUN] = processor_time()

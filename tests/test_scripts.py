@@ -170,7 +170,7 @@ def test_every_test_of_the_gate_on_debian_13_is_there():
     matrix = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(matrix)
     for name in matrix.GATE_TESTS:
-        file, _, function = name.partition("::")
+        file, _, function = name.removeprefix("--ignore=").partition("::")
         assert (REPOSITORY / file).exists(), name
         if file.endswith(".py"):
             text = (REPOSITORY / file).read_text()

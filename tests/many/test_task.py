@@ -229,7 +229,7 @@ def test_many_tasks_keep_to_their_number_and_cost_what_was_served(fleet, model):
     rows = json.loads(fleet.claudebox("tasks", "--results", str(results), "--json").stdout)
     assert [(row["id"], row["status"], row["retry"]) for row in rows[:2]] == [
         ("t1", "incomplete", True),
-        ("t10", "done", False),
+        ("t2", "done", False),
     ]
     second = fleet.claudebox(*words, env=env, timeout=120)
     assert f"{count - 2} of {count} tasks are done already" in second.stderr

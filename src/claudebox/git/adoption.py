@@ -103,6 +103,16 @@ def forget_repository(path: str) -> None:
     )
 
 
+def find_layout(path: str) -> Layout | None:
+    """Return the layout of a repository, or of one that was made inside and came back whole; None: there is none."""
+    layout = git_state.read_layout(path) if git_state.has_state(path) else None
+    if layout is None or layout.common:
+        return layout
+    place = f"{layout.work_tree}/.git"
+    is_there = os.path.lexists(f"{place}/HEAD")
+    return layout.replace(common=place, git_dir=place, stores=(f"{place}/objects",)) if is_there else None
+
+
 def adopt_submodules(path: str) -> list[str]:
     """Make a git directory for each submodule that the agent has added; return their private directories."""
     layout = git_state.read_layout(path)

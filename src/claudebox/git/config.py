@@ -249,12 +249,15 @@ def find_executed(
     for checkout in _checkouts(found, worktrees, home, environ):
         for row in _named(checkout, home, places):
             table = committed if places.is_certain(row) else absent
-            for path in places.on_way(row.path):
-                is_end = path == row.path  # through no link, and not only on the way
+            way = list(places.on_way(row.path))
+            for path in way:
+                is_end = path == way[-1]
                 if f"{path}/".startswith(own) or (not is_end and f"{path}/" in (*inside, *tops)):
                     continue
                 if f"{path}/".startswith(inside):
-                    found_row = row if is_end else row.replace(path=path, stub="directory", generated=False)
+                    found_row = row.replace(
+                        path=path, stub=row.stub if is_end else "directory", generated=row.generated and len(way) == 1
+                    )
                     rows.setdefault(path, found_row)
                 within = (f"{path}/"[len(top) :].rstrip("/") or "." for top in tops if f"{path}/".startswith(top))
                 table.update(dict.fromkeys(within))

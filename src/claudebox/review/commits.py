@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass, field
 
 from claudebox.base.console import clean
-from claudebox.git import state as git_state
 from claudebox.git.refs import HEADS, TAGS, shorten_ref
 from claudebox.git.sandbox import GitError, Limits
 from claudebox.git.sides import host_side_read_only
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from claudebox.git.sandbox import Tools
     from claudebox.git.sides import Side
+    from claudebox.git.state import Layout
     from claudebox.review.diffs import FileChange
     from claudebox.review.records import Allowance
     from claudebox.undo.manifest import KeptRefs
@@ -49,13 +49,13 @@ class Committed:
 
 
 def add_commits(
-    found: Committed, before: KeptRefs, after: KeptRefs, root: str, tools: Tools, scratch: str, allowance: Allowance
-) -> None:
+    found: Committed, layout: Layout, before: KeptRefs, after: KeptRefs, root: str, tools: Tools, scratch: str,
+    allowance: Allowance,
+) -> None:  # fmt: skip
     """Add the commits that branches and tags of a repository have now and had not when a session began."""
     moved = {name: value for name, value in after.refs.items()
              if value != before.refs.get(name) and value.strip("-") and name.startswith((HEADS, TAGS))}  # fmt: skip
     try:
-        layout = git_state.read_layout(after.private)
         inside = os.path.relpath(layout.work_tree, root)
         prefix = "" if inside == "." else f"{inside}/"
         with host_side_read_only(tools, scratch, layout, LIMITS) as side:

@@ -17,6 +17,7 @@ from claudebox.base.console import list_some
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, list_names
 from claudebox.base.records import Value
+from claudebox.git import adoption
 from claudebox.git import state as git_state
 from claudebox.git.importer import find_tools
 from claudebox.host.secret_files import remembered
@@ -269,26 +270,30 @@ class _Snapshots:
 
     def read_commits(self, source: SessionRecord, until: float, allowance: Allowance) -> Committed:
         found, before = Committed(), {row.real: row for row in self.start.repositories}
-        pairs = [(before[row.real], row) for row in self.end.repositories if row.real in before]
-        for private in map(f"{self._directory}/git/{{}}".format, list_names(f"{self._directory}/git")):
-            layout = git_state.read_layout(private) if git_state.has_state(private) else None
-            if layout is None or layout.common in before:
-                continue
-            if layout.ref_format == "files":  # it was begun inside
-                refs = undo_refs.read_refs(private, layout.common, layout.git_dir, layout.work_tree, layout.only)
-                pairs.append((KeptRefs(private, layout.common, "", {}), refs))
-            else:
-                found.problems.append(f"commits in {layout.common} are not shown: it keeps its refs in tables")
+        rows = []
         try:
-            for old, new in pairs:
-                add_commits(found, old, new, self.start.root, find_tools(source.path), self._directory, allowance)
+            rows = [(git_state.read_layout(row.private), before[row.real], row)
+                    for row in self.end.repositories if row.real in before]  # fmt: skip
+            for private in map(f"{self._directory}/git/{{}}".format, list_names(f"{self._directory}/git")):
+                layout = adoption.find_layout(private)
+                if layout is None or layout.common in before:
+                    continue
+                if layout.ref_format == "files":  # it was begun inside
+                    refs = undo_refs.read_refs(private, layout.common, layout.git_dir, layout.work_tree, layout.only)
+                    rows.append((layout, KeptRefs(private, layout.common, "", {}), refs))
+                else:
+                    found.problems.append(f"commits in {layout.common} are not shown: it keeps its refs in tables")
+            for layout, old, new in rows:
+                add_commits(
+                    found, layout, old, new, self.start.root, find_tools(source.path), self._directory, allowance
+                )
         except ClaudeboxError as error:
             found.problems.append(f"commits cannot be read: {error.message}")
-        if any(not old.head for old, _ in pairs):  # how it was at the end is not known
+        if any(not old.head for _, old, _ in rows):  # how it was at the end is not known
             late = [commit for commit in found.commits if commit.time > until]
             found.commits = [commit for commit in found.commits if commit.time <= until]
             found.problems += [f"{len(late)} commits are dated after the session, and not shown"] if late else []
-        if len(pairs) > 1:
+        if len(rows) > 1:
             found.commits.sort(key=lambda commit: commit.time)
         return found
 
