@@ -70,7 +70,7 @@ def test_a_protected_file_that_the_host_replaces_is_protected_again(box, agent):
     assert tried() == ["kept .mcp.json"]
     for number in range(3):
         replace(box, ".mcp.json", f'{{"a": {number}}}')
-        wait_until(lambda: tried() == ["kept .mcp.json"], "it is protected again", patience=5)
+        wait_until(lambda: tried() == ["kept .mcp.json"], "it is protected again")
     content = Path(box.project, ".mcp.json").read_text()
     output = end(box, process)
 
@@ -86,7 +86,7 @@ def test_what_the_host_makes_in_the_place_of_a_stub_is_protected(box, agent):
     box.write(".mcp.json", "{}")
     os.rmdir(f"{box.project}/.vscode")
     box.write(".vscode/settings.json", "{}")
-    wait_until(lambda: tried() == ["kept .mcp.json", "kept .vscode"], "both are protected", patience=5)
+    wait_until(lambda: tried() == ["kept .mcp.json", "kept .vscode"], "both are protected")
     Path(box.project, ".mcp.json").write_text("{}")
     time.sleep(0.1)
     output = end(box, process)
@@ -105,7 +105,7 @@ def test_what_the_host_removes_cannot_be_made_by_the_agent(box, agent, present):
     before = entries(box.project)
     process, tried = agent(".mcp.json")
     (os.unlink if present else os.rmdir)(f"{box.project}/.mcp.json")
-    wait_until(lambda: tried() == ["kept .mcp.json"], "a stub stands there again", patience=5)
+    wait_until(lambda: tried() == ["kept .mcp.json"], "a stub stands there again")
     output = end(box, process)
 
     assert process.returncode == 0, output
@@ -121,7 +121,7 @@ def test_git_of_the_host_works_where_an_included_file_is_removed(box, agent):
     checkout.sh("git config include.path ../included")
     process, tried = agent("included")
     os.unlink(f"{box.project}/included")
-    wait_until(lambda: tried() == ["kept included"], "a stub stands there", patience=5)
+    wait_until(lambda: tried() == ["kept included"], "a stub stands there")
     checkout.sh("git status")  # it fails where a directory is included
     end(box, process)
 
@@ -146,7 +146,7 @@ def test_a_masked_file_that_the_host_replaces_is_masked_again(box, background):
 
     first = seen()
     replace(box, ".env", f"ANTHROPIC_API_KEY={other}\n")
-    wait_until(lambda: other not in seen(), "it is masked again", patience=5)
+    wait_until(lambda: other not in seen(), "it is masked again")
     os.unlink(f"{box.project}/up")
     process.communicate(timeout=20)
 
@@ -161,7 +161,7 @@ def test_a_git_directory_that_the_host_makes_anew_is_not_writable(box, agent):
     process, tried = agent(".git/config")
     assert tried() == ["open .git/config"], "its own one"
     checkout.sh("mv .git .old; git init -q")
-    wait_until(lambda: tried() == ["kept .git/config"], "the new one is read-only", patience=5)
+    wait_until(lambda: tried() == ["kept .git/config"], "the new one is read-only")
     before = Path(box.project, ".git/config").read_text()
     tried()
     end(box, process)

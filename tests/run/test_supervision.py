@@ -59,13 +59,13 @@ def has_commit(checkout, subject):
 def test_orphans_of_our_processes_are_reaped_while_it_runs(user_box, background):
     # proves NEW-R1
     checkout = repositories.make(user_box)
-    script = "for i in 1 2 3 4; do git commit -q --allow-empty -m commit-$i; read line <fifo; done; exit 7"
-    checkout.sh("mkfifo fifo; echo fifo >>.git/info/exclude")
+    script = "for i in 1 2 3 4; do git commit -q --allow-empty -m commit-$i; read line <fifo$i; done; exit 7"
+    checkout.sh("mkfifo fifo1 fifo2 fifo3 fifo4; echo 'fifo*' >>.git/info/exclude")
     process = background(user_box, user_box.program, "-y", "--exec", "--", "sh", "-c", script)
     for number in range(1, 5):
         wait_until(partial(has_commit, checkout, f"commit-{number}"), "the commit came back")
         wait_until(lambda: not dead_children(process.pid), "the dead are gone")
-        Path(f"{user_box.project}/fifo").write_text("go on\n")
+        Path(f"{user_box.project}/fifo{number}").write_text("go on\n")
     assert process.wait(20) == 7
 
 

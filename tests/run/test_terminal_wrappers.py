@@ -155,6 +155,7 @@ import os, signal, time
 def stop(*_):
     time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGSTOP)
+    print("back", flush=True)
 signal.signal(signal.SIGTSTP, stop)
 print("ready", flush=True)
 while True:
@@ -174,6 +175,7 @@ def test_one_fg_is_enough_for_a_program_that_tidies_up_before_it_stops(user_box,
             terminal.press(CTRL_Z)
             assert terminal.prompt() == 128 + signal.SIGTSTP
             terminal.type("fg")
+            terminal.expect("\nback\n")
             terminal.type(f"line {number}")
             terminal.expect(f"read line {number}\n")
 

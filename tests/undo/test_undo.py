@@ -152,6 +152,17 @@ def test_commits_and_branches_are_undone(project):
     assert git_state(project) == before
 
 
+def test_the_first_commit_of_a_repository_is_undone(user_box):
+    # proves UNDO-01
+    sh(user_box, "git init -q -b main; echo a >a")
+    session(user_box, "git add a; git -c user.name=a -c user.email=a@example.org commit -qm first")
+    assert "created main" in user_box.claudebox("changes").stdout
+
+    undo(user_box)
+
+    assert sh(user_box, "git branch; git status --porcelain") == "?? a\n"
+
+
 def big(box: Box) -> Path:
     path = Path(box.project, "big.iso")
     path.write_bytes(b"i" * (2 << 20))

@@ -97,18 +97,18 @@ def with_index(row: KeptRefs, content: bytes, mtime: int, keep: Callable[[bytes]
 
 
 def _digest_staged(index: bytes, digest: int) -> str:
-    """Return a digest of an index without the times, which `git status` renews."""
+    """Return a digest of an index without the times, which `git status` renews; "" if nothing is in it."""
+    if index[:4] != b"DIRC":
+        return syscalls.sha256(index)
     found = syscalls.new_sha256()
     try:
         rows = [(name, index[at + 24 : at + 28] + index[at + 40 : at + 40 + digest], flags & _STAGE)
                 for name, at, flags in read_entries(index, digest)]  # fmt: skip
     except (IndexError, ValueError):
-        rows = []
+        return syscalls.sha256(index)
     for name, row, stage in rows:
         found.update(b"%s\0%s%d" % (name, row, stage))
-    if not rows:
-        found.update(index)
-    return found.digest().hex()
+    return found.digest().hex() if rows else ""
 
 
 def _loose(directory: str, name: str) -> Iterator[str]:
@@ -162,8 +162,7 @@ def compare_refs(before: Snapshot, now: Snapshot) -> tuple[RefMove, ...]:
         ]
         if row.head != other.head:
             moves.append(RefMove(row.real, "HEAD", row.head, other.head))
-        same = row.staged == other.staged if row.staged and other.staged else row.index == other.index
-        if not same:
+        if row.staged != other.staged:
             moves.append(RefMove(row.real, "index", row.index, other.index))
     return tuple(moves)
 
