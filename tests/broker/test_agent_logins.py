@@ -205,6 +205,18 @@ def test_a_key_in_the_agent_s_own_file_is_read_by_the_broker(models, tmp_path, c
     assert served.requests[0][2]["authorization"] == "Bearer sk-from-the-file-0123456789"
 
 
+@pytest.mark.parametrize("content", ["{}", "{", '{"OPENAI_API_KEY": "sk-0123456789\\r\\nx: y"}'])
+def test_without_a_usable_key_in_that_file_nothing_is_asked_and_the_file_is_named(models, tmp_path, content):
+    path = tmp_path / "auth.json"
+    path.write_text(content)
+    credential = Credential("~/.codex/auth.json", "", file=str(path), field="OPENAI_API_KEY")
+    served, (port,), placeholder = models(lambda visit: visit.reply(), OPENAI, credentials=(credential,))
+    with Web(port) as caller:
+        caller.post(RESPONSES[1], placeholder)
+        status, *rest = caller.answer()
+    assert (status, "~/.codex/auth.json" in repr(rest), served.requests) == (401, True, [])
+
+
 @pytest.mark.parametrize(
     ("document", "environ", "found"),
     [

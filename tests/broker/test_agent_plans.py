@@ -11,7 +11,7 @@ from claudebox.agent import kinds
 from claudebox.broker import wire
 from claudebox.broker.facts import ModelLogin, find_model_logins
 from claudebox.broker.model_api import Openings
-from claudebox.plan import compose
+from claudebox.plan import audit, compose
 from claudebox.settings.records import NameRequest, Policy
 
 OTHERS = [name for name in kinds.NAMES if name != kinds.USUAL]
@@ -75,6 +75,25 @@ def test_a_key_of_gemini_is_chosen_before_its_login_and_the_settings_say_which()
     assert "gemini-api-key" in repr(by_key.seeds)
     assert "oauth-personal" in repr(by_login.seeds)
     assert "gemini-api-key" not in repr(by_login.seeds)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("network", ["none", "full"])
+def test_a_key_that_goes_elsewhere_is_a_launch_to_be_approved(name, network):
+    # proves ANY-01, UX-01
+    for api in (row for row in kinds.find_kind(name).upstreams if row.keys and row.base_url):
+        plan, *others = (
+            make(name, network=network, **{api.keys[0]: KEY, api.base_url: address})
+            for address in ("", "https://gateway.example/v1", "http://gateway.example/v1")
+        )
+        usual, there, plain = (frozenset(audit.decided(made)) for made in (plan, *others))
+
+        assert not [text for text in usual if text.startswith("the model at")]
+        assert there - usual == {"the model at https://gateway.example/v1"}
+        assert plain - usual == {"the model at http://gateway.example/v1"}
+        secrets = next(line for line in audit.lines(plan, None, asking=True) if "secrets" in line)
+        assert f"{api.keys[0]} stays outside" in secrets
+        assert f"withheld: {api.keys[0]}" not in secrets
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -80,7 +80,7 @@ def test_a_stream_that_breaks_off_has_told_its_input_and_its_output_is_counted_b
         (TokenUsage(MODEL, 1_000_000, 0), 6_000_000), (TokenUsage(MODEL, 100_000, 0), 300_000),
         (TokenUsage(MODEL, 0, 100_000), 1_500_000), (TokenUsage(MODEL, cache_write=100_000), 375_000),
         (TokenUsage(MODEL, cache_write=100_000, cache_write_long=100_000), 600_000),
-        (TokenUsage(MODEL, cache_read=100_000), 30_000), (TokenUsage("claude-opus-4-5-x", 100_000, 0), 500_000),
+        (TokenUsage(MODEL, cache_read=100_000), 30_000), (TokenUsage("claude-opus-4-5-latest", 100_000, 0), 500_000),
         (TokenUsage("claude-opus-4-1", 100_000, 0), 1_500_000), (TokenUsage("claude-opus-4-8", 100_000, 0), 500_000),
         (TokenUsage("claude-opus-5-5", 900_000, 100_000), 5_600_000),
         (TokenUsage("claude-opus-5-5", cache_read=100_000), 20_000),

@@ -32,12 +32,15 @@ class FixedCredential:
     """A key or token that never changes, from a variable or a file of the agent on the host."""
 
     def __init__(self, credentials: Iterable[Credential]) -> None:
-        rows = [(row.header.encode(), row.prefix.encode(), _value(row)) for row in credentials]
-        self.secrets = tuple(value for _, _, value in rows if value)  # must never come back
-        self._headers = [(name, prefix + value) for name, prefix, value in rows if value]
+        rows = [(row, _value(row)) for row in credentials]
+        self.secrets = tuple(value for _, value in rows if value)  # must never come back
+        self._headers = [(row.header.encode(), row.prefix.encode() + value) for row, value in rows if value]
+        self._unusable = next((row.name for row, value in rows if not value), "")
 
     async def headers(self) -> list[tuple[bytes, bytes]]:
         """Return the headers with the values."""
+        if self._unusable:
+            raise NoCredential(f"the key in {self._unusable} on the host is gone, or no key: set it there")
         return self._headers
 
 

@@ -55,9 +55,11 @@ class TokenUsage(Value):
         return self.input + self.output + self.cache_write + self.cache_read
 
     def _is_called(self, name: str) -> bool:
-        """Return whether the name of the model begins like this: `gpt-5.9` is not `gpt-5`."""
-        after = self.model[len(name) : len(name) + 1]
-        return self.model.startswith(name) and not (after.isalnum() or after == ".")
+        """Return whether the model has this name, or this and a date: `gpt-5.9` and `gpt-5-audio` are not `gpt-5`."""
+        rest = self.model[len(name) :]
+        words = "".join(letter if letter.isalnum() else " " for letter in rest).split()
+        usual = all(word.isdigit() or word in prices.VARIANTS for word in words)
+        return self.model.startswith(name) and usual and not (rest[:1].isalnum() or rest[:1] == ".")
 
     def price(self, *, unknown: bool = False) -> int:
         """Return the cost in millionths of a dollar; a model without a price costs nothing, if `unknown` the most."""

@@ -136,6 +136,12 @@ class ApiConfig(Value):
         """Return the name of its listener."""
         return f"model-{self.api.name}" if self.port else self.api.name
 
+    @property
+    def official(self) -> bool:
+        """Return whether the credential goes where it goes if nobody names another address."""
+        of_login = self.login_kind.official if self.login_kind is not None else ""
+        return str(self.endpoint) == (of_login or self.api.official)
+
 
 class AllowedDomain(Value):
     """A name that the proxy connects to, or all names beneath one."""

@@ -20,6 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from claudebox.network.records import ApiConfig
+
 
 _UNCHOSEN = (
     "no network tier chosen: using full, which reaches the LAN and localhost; start claudebox on a terminal to be "
@@ -158,6 +160,7 @@ def decided(plan: Plan) -> tuple[str, ...]:
     found += [f"Nix {plan.nix.kind}"] if plan.nix is not None else []
     if policy.program == "client" and policy.agent != Policy.agent:
         found.append(f"agent {policy.agent.name}")
+    found += [f"the model at {row.endpoint}" for row in _models(plan) if not row.official]
     for name in policy._fields:
         value = getattr(policy, name)
         if name not in _SHOWN and value != _USUAL.get(name, getattr(Policy, name, None)):
@@ -243,7 +246,8 @@ def _secrets(plan: Plan) -> str:
         parts.append("none enters")
     if plan.masked:
         parts.append(clean(masking.describe(plan.masked)))
-    withheld = [name for name in plan.withheld if name_looks_secret(name)]
+    told = {row.name for model in _models(plan) for row in model.credentials}
+    withheld = [name for name in plan.withheld if name_looks_secret(name) and name not in told]
     if withheld:
         parts.append(f"withheld: {_listed(withheld)}")
     return "; ".join(parts)
@@ -280,6 +284,10 @@ def _outside(plan: Plan) -> Iterator[str]:
     for row in plan.variables:
         if row.secret and row.deferred is not None:
             yield f"{row.name} is {row.note}"
+
+
+def _models(plan: Plan) -> tuple[ApiConfig, ...]:
+    return plan.broker.models if plan.broker is not None else ()
 
 
 def _short(plan: Plan) -> str:

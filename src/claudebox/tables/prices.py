@@ -10,7 +10,8 @@ from __future__ import annotations
 # is read from a cache but for the newest models, where it was lowered after they had come out (Sonnet 5.5). For OpenAI
 # and Google: the standard prices of openai.com and ai.google.dev, as others quoted them in June 2026.
 AS_OF = "2026-10"
-# The beginning of a model's name: input, output, input that is read from a cache. The longest beginning that fits.
+# The beginning of a model's name: input, output, input that is read from a cache. The longest beginning that fits, if
+# nothing but numbers and VARIANTS follows.
 PRICES: dict[str, tuple[int, int, int]] = {
     "claude-fable-5": (10_000, 50_000, 1_000),
     "claude-fable-5-1": (10_000, 50_000, 250),
@@ -46,6 +47,7 @@ PRICES: dict[str, tuple[int, int, int]] = {
     "gpt-4.1-mini": (400, 1_600, 100),
     "gpt-4.1-nano": (100, 400, 25),
     "gpt-4o": (2_500, 10_000, 1_250),
+    "gpt-4o-2024-05-13": (5_000, 15_000, 5_000),
     "gpt-4o-mini": (150, 600, 75),
     "o1": (15_000, 60_000, 7_500),
     "o1-pro": (150_000, 600_000, 150_000),
@@ -59,7 +61,13 @@ PRICES: dict[str, tuple[int, int, int]] = {
     **dict.fromkeys(("gemini-3-pro", "gemini-3.1-pro"), (2_000, 12_000, 200)),
     **dict.fromkeys(("gemini-3-flash", "gemini-3.1-flash"), (500, 3_000, 50)),
     "gemini-3.1-flash-lite": (250, 1_500, 25),
+    "gemini-2.5-flash-image": (300, 30_000, 300),
+    "gemini-3-pro-image": (2_000, 120_000, 2_000),
 }
+# What follows a model's name without another price, besides numbers: not `audio`, `deep-research`, `image`, `pro`.
+VARIANTS = frozenset((
+    "1m", "api", "chat", "codex", "customtools", "exp", "latest", "max", "preview", "search", "thinking", "v1", "v2",
+))  # fmt: skip
 # What a model that is not here counts as towards a budget, by who makes it: their dearest, but for one that is long
 # superseded (o1-pro).
 DEAREST = {
