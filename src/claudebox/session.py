@@ -100,7 +100,7 @@ def _ask(planned: Planned, reader: SettingsReader) -> bool:
         notes += programs.describe_absent(directories, inside, planned.host.home, chosen=chosen)
     if plan.policy.program == "exec" and (said := dict(plan.absent).get(plan.policy.words[0])) and said not in notes:
         notes.append(said)  # each time: it is what the user is about to miss
-    chosen = bool(settings.all("profile")) or reader.present() or plan.policy.network_origin != "default"
+    chosen = bool(settings.all("profile")) or plan.policy.network_origin != "default"
     quiet = settings.on("quiet")
     shown = audit.lines(plan, before, asking=asking, quiet=quiet, settled=settled, notes=notes, chosen=chosen)
     console.write(shown)

@@ -292,10 +292,14 @@ def test_without_a_terminal_the_network_is_full_with_one_warning(user_box):
     # proves NET-10
     result = user_box.run("true", flags=("--quiet",), start_new_session=True)
     chosen = user_box.run("true", flags=("--quiet", "--network", "full"), start_new_session=True)
+    user_box.write(f"{user_box.home}/.claudebox/config.toml", "undo_keep = 5\n")
+    unchosen = user_box.run("true", flags=("--quiet",), start_new_session=True)
+    os.unlink(f"{user_box.home}/.claudebox/config.toml")
     configure(user_box)
 
     assert result.stderr.count("\n") == 1
     assert "  warning  no network tier chosen" in result.stderr
+    assert unchosen.stderr == result.stderr
     assert chosen.stderr == user_box.run("true", flags=("--quiet",)).stderr == ""
 
 

@@ -35,6 +35,15 @@ def test_what_is_dropped_is_seen_by_sessions_at_once_and_cannot_be_changed(box, 
     assert Path(path).read_bytes() == b"the picture"
 
 
+def test_the_directory_is_no_news(user_box):
+    # proves UX-07
+    user_box.run("true")
+    picture = user_box.write(f"{user_box.home}/shot.png", b"the picture")
+    assert "sessions that run already" in show(user_box, picture).stderr
+    assert "sessions that run already" not in show(user_box, picture).stderr
+    assert "  new " not in user_box.run("true").stderr
+
+
 def test_without_the_directory_there_is_nothing(user_box):
     assert user_box.sh(f"ls {user_box.home}/.claudebox").returncode != 0
 

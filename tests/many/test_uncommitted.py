@@ -40,7 +40,7 @@ def test_uncommitted_changes_come_along_and_are_not_on_the_branch_that_is_merged
     assert "stays behind: x.z, .env.local" in said, said
     assert "see: claudebox review one\n" in said, "`changes` and `undo` look at the directory that they are started in"
     assert "one: 2 commits" in said, said
-    assert "with which it began, are not on the branch" in said, said
+    assert "does not have the uncommitted changes that you brought along" in said, said
     assert checkout.sh("git status --porcelain; cat mine both new; git rev-parse HEAD") == before
     assert checkout.sh("git log --format='%an %s' HEAD..one") == "n empty\nn agent: both\n"
     assert (

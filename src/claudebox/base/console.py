@@ -185,7 +185,7 @@ def _label(label: str, style: str, text: str) -> Iterator[str]:
 
 
 def confirm(question: str, *, default: bool) -> bool:
-    answer = ask(question)
+    answer = ask("\n".join(wrap(question)))
     return answer.strip().lower() in (b"y", b"yes") or (default and answer == b"\n")
 
 

@@ -72,7 +72,9 @@ def run(settings: Settings, environ: dict[str, str]) -> int:
         return 0
     for text in killed.describe_killed(f"{home}/.claudebox"):
         console.warn(text)
-    if not found:
+    if not found and wanted.project and not records(directory, wanted.project):
+        console.note("no session of this directory is in the log")
+    elif not found:
         what = "was denied" if wanted.verdict == "denied" else "in the log matches"
         console.note(f"nothing {what}{' in the last session here' * bool(wanted.project)}")
     return 0

@@ -34,7 +34,7 @@ def write_config(home: str, chosen: dict[str, str] | None = None) -> str:
     """Write the file, unless it exists, and return its path."""
     path = f"{home}/.claudebox/config.toml"
     if os.path.lexists(path):
-        raise ClaudeboxError(f"`{path}` already exists")
+        raise ClaudeboxError(f"`{path}` already exists", hint="`claudebox help settings` explains what it may say")
     os.close(open_state(f"{home}/.claudebox", "profiles"))
     with Closing(os.open(f"{home}/.claudebox", OPEN_DIRECTORY)) as directory:
         replace_file(directory, "config.toml", text(chosen).encode())

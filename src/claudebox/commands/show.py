@@ -25,6 +25,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         os.close(_open(word))  # refuse before anything is made
     home = current_home(environ)
     place = f"{home}/.claudebox/drop"
+    is_new = not os.path.lexists(place)
     directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY) if os.path.islink(place) else -1
     if directory < 0:
         directory = base_state.open_state(f"{home}/.claudebox", "drop")
@@ -32,10 +33,8 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         for word in words:
             name = _copy(word, directory)
             console.write([console.clean(f"{place}/{name}")], descriptor=1)
-    console.note(
-        "press Ctrl+V in the client for the newest picture, or give it the path; "
-        "sessions started before the first `claudebox show` do not see the directory"
-    )
+    unseen = "; sessions that run already do not see the directory" if is_new else ""
+    console.note(f"press Ctrl+V in the client for the newest picture, or give it the path{unseen}")
     return 0
 
 

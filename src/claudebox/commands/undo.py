@@ -113,7 +113,8 @@ class _Undo:
         ]  # fmt: skip
         if len(lines) == 1:
             lines.append("the session changed nothing" + (" that is kept" if comparison.unkept else ""))
-        lines += self._list_others()
+        else:
+            lines += self._list_others()
         lines += _titled("changed since the session, stays as it is", _since_lines(comparison, refs, end, now), most)
         twice = (*map(clean, comparison.touched_twice), *map(_describe_move, refs.touched_twice))
         lines += _titled("changed by the session and again since", twice, most)

@@ -96,13 +96,14 @@ class _Removal:
             if copy.onto:
                 self._take_off(source)
             self._remove(source)
-            console.note(f"removed the worktree; `git merge {shlex.quote(copy.name)}` merges its branch")
+            merge = f"`git merge {shlex.quote(copy.name)}` merges its branch"
+            console.note(f"removed the worktree; {merge if work.commits else f'its branch `{copy.name}` stays'}")
         return 0
 
     def _take_off(self, source: PrivateGit) -> None:
         """Take the user's uncommitted changes off the branch, or say how to merge it with them."""
         if worktrees.take_off(source, self._tools, self._copy):
-            console.note("your uncommitted changes, with which it began, are not on the branch")
+            console.note("the branch does not have the uncommitted changes that you brought along")
         else:
             console.note(
                 "the agent's commits build upon your uncommitted changes, so the branch has a commit of them: "

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _IDLE = "✳"  # the client's title begins with this while it waits for the user
+_STATUS = "⏵⏵"  # its last line does, always
 _COLUMNS = ("NAME", "STATE", "SINCE", "MEMORY", "SPENT", "PROJECT", "LAST LINE")
 _LOG_LEAD = 1.0  # seconds that a log may have been opened before the session is listed
 _TERM_SECONDS, _KILL_SECONDS = 14.0, 5.0  # the launcher itself gives its payload ten
@@ -252,7 +253,8 @@ def _find_spent(directory: str, names: list[str], process: int, since: float) ->
 
 
 def _find_last_line(lines: list[str]) -> str:
-    return next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")
+    texts = (line.strip() for line in reversed(lines) if any(map(str.isalnum, line)))
+    return next((text for text in texts if not text.startswith(_STATUS)), "")
 
 
 def list_children() -> dict[int, list[int]]:

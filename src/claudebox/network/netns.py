@@ -89,7 +89,7 @@ def run_holder(link: Link, control: socket.socket, published: list[tuple[int, in
         assert watch is not None  # noqa: S101 - only its socket is left
         watch.follow()
         time.sleep(_PAUSE)
-    if watch is not None:
+    if watch is not None and log >= 0:  # a rehearsal has none
         watch.log_refused(log)
 
 

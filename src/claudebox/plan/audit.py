@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 
 _UNCHOSEN = (
-    "no network tier chosen: using full, which reaches the LAN and localhost; start claudebox on a terminal to be "
-    "asked, or set `network` in ~/.claudebox/config.toml"
+    "no network tier chosen: using full, which reaches the LAN and localhost; set `network` in ~/.claudebox/config.toml"
 )
 _PATH = "PATH: "  # in front of a directory that was told to be absent
 _WARNED = "warning: "  # in front of a warning among the decisions
@@ -132,6 +131,7 @@ _SHOWN = frozenset((
 ))  # fmt: skip
 _USUAL = {"auth": "broker"}  # where the default of the setting is not that of the policy
 _SWITCHED = frozenset(("browser", "devshell", "gpu"))  # their value is what asked for them
+_TITLES = {"hides_path": "no programs of PATH"}  # of fields whose names say too little
 
 
 def decided(plan: Plan) -> tuple[str, ...]:
@@ -164,7 +164,8 @@ def decided(plan: Plan) -> tuple[str, ...]:
     for name in policy._fields:
         value = getattr(policy, name)
         if name not in _SHOWN and value != _USUAL.get(name, getattr(Policy, name, None)):
-            found.append(f"{name.replace('_', ' ')}{_spell(value) if name not in _SWITCHED else ''}")
+            title = _TITLES.get(name, name.replace("_", " "))
+            found.append(f"{title}{_spell(value) if name not in _SWITCHED else ''}")
     found += [f"budget {plan.budget}"] if plan.budget else []
     if policy.limits is not None:
         from claudebox.plan.limits import spell_limits

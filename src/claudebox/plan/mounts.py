@@ -303,7 +303,8 @@ def _drop(host: Host, fact: PathFact) -> Mount:
     if hidden is not None or fact.identity in host.places.home.lineage:
         raise ClaudeboxError(f"`{fact.path}` leads to `{fact.real}`, which stays hidden", hint="remove the link")
     reason = "files that you want to show to the agent"
-    return Mount(fact.path, "ro-bind", reason, fact.real, pinned=fact.identity, role="asked")
+    role: Role = "drop" if fact.real == fact.path else "asked"
+    return Mount(fact.path, "ro-bind", reason, fact.real, pinned=fact.identity, role=role)
 
 
 def find_scratch(policy: Policy, host: Host) -> str:

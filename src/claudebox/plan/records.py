@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     # What a row is there for; `reason` says it in words, and nothing tests those.
     Role = Literal[
         "system", "project", "protected", "pin", "asked", "client", "state", "toolchain", "masked", "git", "scratch",
-        "device", "programs",
+        "device", "programs", "drop",
     ]  # fmt: skip
 
 

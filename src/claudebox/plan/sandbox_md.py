@@ -26,7 +26,7 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str], masked: Seq
     binds = [row for row in rows if row.kind == "bind" and row.role not in ("pin", "git", "scratch")]
     kept = [clean(row.dest) for row in binds if not row.dest.startswith("/run/claudebox")]
     lost = [clean(row.dest) for row in rows if row.kind == "tmpfs" or row.role == "scratch"]
-    extra = [clean(row.dest) for row in rows if row.kind == "ro-bind" and row.role == "asked"]
+    extra = [clean(row.dest) for row in rows if row.kind == "ro-bind" and row.role in ("asked", "drop")]
     yield "# You run in a claudebox sandbox"
     yield ""
     yield "Every permission is granted because the sandbox is the boundary. You need not ask before running commands."

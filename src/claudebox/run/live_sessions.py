@@ -50,7 +50,8 @@ class Presence:
             for workdir, others, claimed in self._others():
                 if (claimed or self._name.endswith(_CLAIM)) and _overlap(lineages, others):
                     who = "a claudebox command" if claimed else "a session"
-                    raise ClaudeboxError(f"{who} is at work in `{workdir}`", hint="wait for its end, or end it")
+                    hint = "wait for its end, or end it; `claudebox sessions` lists sessions"
+                    raise ClaudeboxError(f"{who} is at work in `{workdir}`", hint=hint)
             self._entry = os.open(self._name, OPEN_LOCK | os.O_TRUNC, 0o600, dir_fd=self._directory)
             fcntl.flock(self._entry, fcntl.LOCK_EX)
             rows = (" ".join(f"{device}:{inode}" for device, inode in lineage) for lineage in lineages)
