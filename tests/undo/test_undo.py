@@ -768,6 +768,20 @@ def test_snapshots_are_pruned_with_their_contents(user_project):
     assert Path(f"{user_project.project}/gone").read_text() == "content 7"
 
 
+def test_sessions_that_changed_nothing_take_no_place(user_project):
+    # proves UNDO-01
+    session(user_project, "echo agent >file", ("--set", "undo_keep=2"))
+    (changing,) = names(user_project)
+    for _ in range(3):
+        session(user_project, "cat file", ("--set", "undo_keep=2"))
+        assert changing in names(user_project)
+    assert len(names(user_project)) == 2
+    assert "changed nothing" in user_project.claudebox("changes").stdout
+    assert f"`claudebox undo {changing.partition('-')[0]}`" in undo(user_project)
+    undo(user_project, changing)
+    assert not Path(user_project.project, "file").exists()
+
+
 def test_contents_that_are_not_used_are_swept_away(tmp_path):
     # proves UNDO-01
     root, place = tmp_path / "p", str(tmp_path / "undo")

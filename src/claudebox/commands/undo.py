@@ -179,6 +179,12 @@ class _Undo:
                 ran = "ran" if end is not None else "may have run"  # it is alive, or its end is unknown
                 yield f"session {_short(name)} {ran} here at the same time: some of these changes may be its own"
 
+    def _find_earlier(self) -> str:
+        """Return the name of the session before this one in the same directory."""
+        names = self._store.names()
+        earlier = (name for name in reversed(names[: names.index(self._name)]) if not name.endswith(UNDO))
+        return next((name for name in earlier if self._store.read_snapshot(name).root == self._start.root), "")
+
     def run(self, tools: Tools, flags: Settings) -> int:
         """Show the changes, ask, and revert them."""
         now = self.show(patch=flags.on("patch"), most=_MOST_LINES, descriptor=2, keep=True)
@@ -187,7 +193,9 @@ class _Undo:
         asking = not flags.on("yes")
         both = False
         if comparison.is_empty and not refs.back and not (comparison.touched_twice or refs.touched_twice):
-            console.note("undo: there is nothing to take back")
+            earlier = self._find_earlier()
+            more = f"; the session before it: `claudebox undo {_short(earlier)}`" if earlier else ""
+            console.note(f"undo: there is nothing to take back{more}")
             return 0
         if asking and not console.confirm("Take back what the session did? [y/N] ", default=False):
             return DECLINED

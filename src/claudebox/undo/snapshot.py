@@ -127,6 +127,7 @@ def _keep_end(
 ) -> tuple[Snapshot, Snapshot] | None:
     if not os.path.isdir(f"{directory}/undo"):  # no snapshot was ever taken here
         return None
+    from claudebox.undo import comparison
     from claudebox.undo import refs as undo_refs
     from claudebox.undo.store import DATABASE, SnapshotStore
 
@@ -144,7 +145,9 @@ def _keep_end(
         end = scan.run(refs, patience=max(0.0, deadline - time.monotonic()) + _READING)
         if "." in end.left_out and end.left_out["."].text == LOST:
             raise ClaudeboxError(LOST)
-        store.write_end(session, end)
+        cut = start.late or any(row.kind == "time" for row in (*start.left_out.values(), *end.left_out.values()))
+        changed = cut or comparison.find_changes(start, end) or undo_refs.compare_refs(start, end)
+        store.write_end(session, end, changed=bool(changed))
         return start, end
     finally:
         store.close()

@@ -30,6 +30,7 @@ _LOCK = "lock"
 _BATCH = 8 << 20  # bytes written at once
 _WAIT = 2.0  # seconds for other sessions of this project; the end of a session waits as well
 _SWEEP = 8  # contents are swept with every so many sessions
+_UNCHANGED = 2  # in `whole`, for 1, of a session that changed nothing
 _SCHEMA = (
     "PRAGMA auto_vacuum = FULL",
     "DROP TABLE IF EXISTS session",
@@ -179,10 +180,11 @@ class SnapshotStore:
         self.save()
         self._run(words, number, session, os.fsencode(snapshot.root), whole, _pack(snapshot))
 
-    def write_end(self, session: str, snapshot: Snapshot) -> None:
+    def write_end(self, session: str, snapshot: Snapshot, *, changed: bool = True) -> None:
         """Write the end of a session whose start is known."""
         self.save()
-        self._run("UPDATE session SET finish = ? WHERE name = ?", _pack(snapshot), session)
+        words = "UPDATE session SET finish = ?, whole = whole * ? WHERE name = ?"
+        self._run(words, _pack(snapshot), 1 if changed else _UNCHANGED, session)
 
     def newest_like(self, root: str) -> Snapshot | None:
         """Return the newest snapshot of a directory: what has not changed since is not read again."""
@@ -224,13 +226,18 @@ class SnapshotStore:
         raise OSError("its content is missing in the snapshots, or damaged there")
 
     def prune(self, keep: int) -> None:
-        """Delete all but the newest sessions and sweep from time to time, unless another process uses the store."""
+        """Delete all but the newest sessions and sweep from time to time, unless another process uses the store.
+
+        Those that changed nothing take no place: of them only the last session stays, for `claudebox changes`.
+        """
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:  # the kernel has dropped the shared lock
             fcntl.flock(self._lock, fcntl.LOCK_SH)
             return
         try:
+            words = "DELETE FROM session WHERE whole = ? AND number < (SELECT max(number) FROM session)"
+            self._run(words, _UNCHANGED)
             kept = self._read("SELECT number FROM session WHERE whole ORDER BY number DESC LIMIT ?", keep)
             if kept and self._read("SELECT 1 FROM session WHERE number < ?", kept[-1][0]):
                 self._run("DELETE FROM session WHERE number < ?", kept[-1][0])
