@@ -119,10 +119,16 @@ def test_a_login_of_codex_near_its_end_is_renewed_once_and_written_back(login):
     assert sorted(found.name for found in path.parent.glob("*lock*")) == ["auth.json.lock", "auth.lock"]
 
 
+@pytest.mark.parametrize("linked", [False, True])
 @pytest.mark.parametrize("name", ["auth.lock", "auth.json.lock"])
-def test_a_login_of_codex_is_renewed_under_the_locks_of_codex(login, name):
+def test_a_login_of_codex_is_renewed_under_the_locks_of_codex(login, tmp_path, name, linked):
     service, path, ask = login(CODEX, token("host", 60))
-    with (path.parent / name).open("w") as held:
+    lock = path.parent / name
+    if linked:  # as managers of dotfiles do: codex then has one lock beside the link, and one beside the file
+        (tmp_path / "dotfiles").mkdir()
+        path.symlink_to(path.rename(tmp_path / "dotfiles/auth.json"))
+        lock = lock if name == "auth.lock" else tmp_path / "dotfiles" / name
+    with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         found = []
         thread = threading.Thread(target=lambda: found.append(ask()[0]))

@@ -52,7 +52,8 @@ class LoginFile(Value):
     more: tuple[tuple[str, str], ...] = ()  # other fields of an answer, and those of the file that they become
     headers: tuple[tuple[str, str], ...] = ()  # fields of the file, and those of the head that they become
     official: str = ""  # the API that takes the token, if not the one that takes keys
-    locks: tuple[str, ...] = ("{path}.lock",)  # directories by which the agent locks it, or at least we do
+    # Directories by which the agent locks it, or at least we do: `{path}` is the file, wherever a link leads.
+    locks: tuple[str, ...] = ("{path}.lock",)
     write_lock: str = ""  # the one around its writing
     flock: bool = False  # they are files, locked by flock(2)
 

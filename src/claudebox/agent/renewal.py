@@ -148,11 +148,11 @@ def renew(
 ) -> int:
     """Renew a login that is due, or whose token was refused, unless somebody was faster."""
     path = real_path(source)
-    directory, name = os.path.split(path)
+    places = {"directory": real_path(os.path.dirname(source)), "path": path}  # the file may be a link out of it
     hold = _flock if kind.flock else _lock
     with contextlib.ExitStack() as stack:
         for lock in kind.locks:
-            stack.enter_context(hold(lock.format(directory=directory, path=path)))
+            stack.enter_context(hold(lock.format(**places)))
         document = _read(source)
         access, refresh = text_at(document, kind.access), text_at(document, kind.refresh)
         if not access or not (login.is_due(document, kind) or access == refused):  # somebody was faster
@@ -161,6 +161,7 @@ def renew(
             return DONE
         if not refresh:
             return REFUSED
+        directory, name = os.path.split(path)
         with Closing(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as parent:
             _check_room(parent, name, len(json.dumps(document)))
             try:
@@ -172,7 +173,7 @@ def renew(
             _take_up(document, kind, answer)
             if kind.write_lock:
                 # Whoever holds this lock for long has lost it: what we have cannot be had again.
-                lock = kind.write_lock.format(directory=directory, path=path)
+                lock = kind.write_lock.format(**places)
                 stack.enter_context(hold(lock, patience=_TOUCH, regardless=True))
             replace_file(parent, name, json.dumps(document).encode())
             with contextlib.suppress(OSError):
