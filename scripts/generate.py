@@ -99,7 +99,7 @@ def agents_table() -> str:
     rows = read_agents()
     known = {name for name, _, _ in paths.PROTECTED}
     protected = {path: why for row in rows for path, why in row.protected if path not in known}
-    hidden = {path: why for row in rows for path, why in row.hidden}
+    hidden = {path: why for row in rows for path, why in row.hides}
     addresses = sorted({api.base_url for row in rows for api in row.upstreams if api.base_url})
     return "\n".join((
         '"""What every launch must know of all agents; written by scripts/generate from their rows: do not edit."""',

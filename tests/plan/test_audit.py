@@ -75,6 +75,8 @@ def test_nobody_logged_in_is_said():
 
     assert "  login    not logged in: do something" in lines(plan)
     assert lines(plan, approved(plan), asking=False)[0].endswith(" · not logged in")
+    plan = plan.replace(login="no key: set `THIS`")
+    assert lines(plan, approved(plan), asking=False)[0].endswith(" · no key")
 
 
 def test_the_tier_comes_with_what_chose_it():

@@ -196,3 +196,17 @@ def test_root_is_empty_but_for_what_the_mount_table_names(box):
                             "stdout", "tty", "urandom", "zero"}  # fmt: skip
     assert {"null", "pts", "shm", "urandom"} <= set(devices)
     assert set(os.listdir("/")) - known  # so that the host has more to hide
+
+
+def test_a_project_that_a_login_of_an_agent_leads_into_is_refused(user_box):
+    # proves SAND-09, AUTH-01
+    kept = user_box.write("kept.json", "{}")
+    for place in (".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json"):
+        link = f"{user_box.home}/{place}"
+        user_box.mkdir(os.path.dirname(link))
+        os.symlink(kept, link)
+        result = user_box.sh("true")
+        os.unlink(link)
+
+        assert (result.returncode, link in result.stderr) == (125, True), result.stderr
+    assert user_box.sh("true").returncode == 0  # the control

@@ -43,7 +43,7 @@ def list_put_aside() -> tuple[tuple[str, str], ...]:
 
 def list_hidden() -> tuple[tuple[str, str], ...]:
     """Return the paths that are never visible, in the home unless absolute, and why."""
-    return (*paths.HIDDEN, *(row for agent in _own.values() for row in agent.hidden))
+    return (*paths.HIDDEN, *(row for agent in _own.values() for row in agent.hides))
 
 
 def list_protected_names() -> tuple[str, ...]:

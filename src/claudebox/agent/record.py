@@ -155,6 +155,16 @@ class AgentKind(Value):
         return tuple(login for login in found if login is not None)
 
     @property
+    def hides(self) -> tuple[tuple[str, str], ...]:
+        """Return what is hidden, and why: files with logins and keys also by themselves, as each may be a link."""
+        files = (
+            *(row.path for row in self.logins),
+            *(row.rpartition(":")[0] for api in self.upstreams for row in api.files),
+        )
+        beneath = tuple(f"~/{path}/" for path, _ in self.hidden)
+        return (*self.hidden, *((path[2:], f"a login of {self.name}") for path in files if path.startswith(beneath)))
+
+    @property
     def key_variables(self) -> tuple[str, ...]:
         """Return the variables of the host that hold keys for models."""
         return (*self.upstream.credentials, *(name for row in self.upstreams for name in row.keys))

@@ -60,7 +60,7 @@ def lines(
             ("new", news or "nothing since the last launch here"),
         ]
     else:
-        rows, login = [], ["not logged in"] if plan.login else []
+        rows, login = [], [plan.login.partition(":")[0]] if plan.login else []
         parts = (_listed(_kept(plan)), f"network {plan.policy.network}", _short(plan), *login)
         yield from wrap(" · ".join(parts), "claudebox: ")
     yield from lay_out((paint(f"{label:<8}", "bold"), text) for label, text in rows)

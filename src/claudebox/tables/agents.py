@@ -28,16 +28,24 @@ PROTECTED: tuple[tuple[str, str], ...] = (
 HIDDEN: tuple[tuple[str, str], ...] = (
     (".claude", "the host's own Claude state and login"),
     (".claude.json", "the host's own Claude state"),
+    (".claude/.credentials.json", "a login of claude"),
     (".aider", "aider's keys and caches"),
     (".aider.conf.yml", "aider's settings, which may hold keys"),
     (".codex", "Codex's login and conversations"),
+    (".codex/auth.json", "a login of codex"),
     (".copilot", "Copilot's login and conversations"),
     (".config/github-copilot", "Copilot's login in editors"),
+    (".copilot/config.json", "a login of copilot"),
     (".gemini", "Gemini's login and conversations"),
+    (".gemini/oauth_creds.json", "a login of gemini"),
+    (".gemini/.env", "a login of gemini"),
     (".local/share/opencode", "opencode's logins and conversations"),
     (".config/opencode", "opencode's configuration, which may hold keys"),
+    (".local/share/opencode/auth.json", "a login of opencode"),
     (".pi", "Pi's logins and conversations"),
+    (".pi/agent/auth.json", "a login of pi"),
     (".qwen", "Qwen Code's login and conversations"),
+    (".qwen/.env", "a login of qwen"),
 )
 
 # Variables with the addresses that keys are sent to: no project sets them.
