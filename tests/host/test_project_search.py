@@ -41,6 +41,7 @@ def test_files_are_found_by_name_and_place(top):
         ".env", "a/b/.env.local", "secrets/db_password.txt", "secrets/token", "secrets/app.yaml", ".kube/config",
         ".docker/config.json", "target/classes/application.yml", "dist/.env", ".next/standalone/.env", "my-key.json",
         "deploy/shop-0123456789ab.json", ".terraform/terraform.tfstate", "k8s/app-secret.yaml", ".env.php",
+        ".envs/.production/.postgres", ".aws/config", "secrets.sh",
     )  # fmt: skip
     others = (
         "node_modules/x/.env", ".venv/.env", "target/debug/.env", "secrets/README", "secrets/tool.py", "a/config",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 tokens = st.one_of(
     st.text(_ALPHABET, min_size=14, max_size=48).filter(
-        lambda text: sum(map(str.isdigit, text)) > 2 and not text.isdigit()
+        lambda text: sum(map(str.isdigit, text.rstrip("0123456789"))) > 1
     ),
     st.builds("{}{}".format, st.sampled_from(["sk_live_", "ghp_", "xoxb-", "AKIA", "glpat-", "npm_"]),
               st.text(_ALPHABET, min_size=12, max_size=30)),
@@ -206,6 +206,10 @@ def test_comments_lists_and_addresses_are_masked(name, value):
         "u=jdbc:sqlserver://h;user=u;password={};encrypt=true",
         "u=jdbc:mysql://h/d?user=u&password={}", "u=Server=h;Database=d;Password={}", "m: {{password: {}}}",
         "'db' => ['password' => '{}'],", "x.secret=${{FOO:-{}}}", "token:\n- {}", "tokens: [a, {}]",
+        "redis=h:6379,password={},ssl=true", 'jaas=a.b.LoginModule required user="u" password="{}";', "keys[0]={}",
+        "password:\n  value: {}", '{{"password": {{"value": "{}"}}}}', "PIN={}", "seed_phrase={}",
+        "token = <<EOT\n  my {} is\nEOT\n", "<c><password>{}</password></c>", "<c><password>\n{}\n</password></c>",
+        "<c>\n<s n='it' password=\"{}\"/>\n</c>",
     ],
 )  # fmt: skip
 @given(value=passwords.filter(lambda text: text.isalnum()))
@@ -213,6 +217,26 @@ def test_settings_hide_what_a_name_tells_of_in_every_spelling(line, value):
     # proves MASK-01
     for name in ("application.properties", ".env"):
         assert value not in mask(name, line.format(value))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("secret.yaml", "apiVersion: v1\nkind: Secret\nstringData:\n  user: {}\n  x.conf: |\n    a {} b\n"),
+        ("prod.tfstate", '{{"terraform_version": "1", "outputs": {{"x": {{"value": "{}", "sensitive": true}}}}}}'),
+        ("prod.tfstate", '{{"terraform_version": "1", "r": [{{"attributes": {{"result": "{}"}}}}]}}'),
+        ("secrets.xml", "<resources><string name='maps'>{}</string></resources>"),
+        ("secrets.plist", "<?xml version='1.0'?>\n<plist><dict><key>Pin</key><string>{}</string></dict></plist>"),
+        ("credentials.xml", "<a><add key='maps' value='{}'/></a>"),
+        (".env", "PASSWORD={}"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("value", ["swordfish", "correct horse battery", "1234"])
+def test_a_plain_word_is_hidden_where_a_program_keeps_secrets(name, text, value):
+    # proves MASK-01
+    masked = mask(name, text.format(value, value))
+    assert value not in masked
+    assert [char for char in masked if char in "<>{}"] == [char for char in text.format("", "") if char in "<>{}"]
 
 
 @pytest.mark.parametrize("line", ["x=Basic {}", "x=Authorization: Bearer {}", "url=https://{}@h/x", "x={}", "# {}"])
@@ -297,6 +321,7 @@ def test_any_text_has_a_copy_of_the_same_shape(text, name):
         "-----BEGIN RSA PRIVATE KEY-----\n" + "abc\n" * 20_000, "a://" * 20_000, "a://b:c@" * 12_000, "- " * 40_000,
         "A=" + ";x=" * 20_000, "Server=" + ";" * 60_000, "#" * 80_000, " " * 80_000 + "x", ": " * 40_000,
         "a: '\n" * 16_000, "k:\n " * 12_000, "\r" * 40_000, "A=${" + ":" * 40_000 + "}", "{a:" * 20_000,
+        "<a " + 'b="c" ' * 16_000 + ">", "<a>b</a>" * 12_000, "a=<<X\n" * 16_000, "a=" + "token" * 20_000 + "=b",
     ],
     ids=lambda text: repr(text[:12]),
 )  # fmt: skip
@@ -328,6 +353,8 @@ DJANGO_SETTINGS_MODULE=shop.settings.dev
 ALLOWED_HOSTS=.example.com,127.0.0.1
 NODE_OPTIONS=--max-old-space-size=4096
 TOKEN_TTL=3600
+MAX_TOKENS=4096
+LED_PIN=17
 DB_URL=postgres://postgres:postgres@localhost/shop
 # API_KEY= # get it from the dashboard
 # Note: set DEBUG=true to see more
@@ -357,6 +384,7 @@ registry=https://registry.npmjs.org/
 save-exact=true
 """,
     ".yarnrc.yml": "nodeLinker: node-modules\nyarnPath: .yarn/releases/yarn-4.1.0.cjs\n",
+    "settings.xml": '<settings xmlns="http://maven.apache.org/SETTINGS">\n  <offline>false</offline>\n</settings>\n',
     "pip.conf": "[global]\nindex-url = https://pypi.example.org/simple\ntimeout = 60\n",
     ".envrc": "use flake\nexport AWS_PROFILE=dev\nPATH_add bin\nif [ -f .env ]; then\n  dotenv\nfi\n",
 }
@@ -377,7 +405,10 @@ def test_settings_of_programs_stay_as_they_are():
         ("appsettings.Development.json", "mixed"), ("application-prod.yml", "mixed"), ("secrets.ts", ""),
         ("shop-0123456789ab.json", "maybe"), ("my-service-account.json", "keyed"), ("package.json", ""),
         ("prod.tfvars.json", "keyed"), (".secrets.toml", "keyed"), ("terraform.tfstate.backup", "keyed"),
-        ("credentials.yml.enc", ""),
+        ("credentials.yml.enc", ""), (".env (1)", "keyed"), (".env_old", "keyed"), ("..env.kate-swp", "keyed"),
+        (".env___jb_tmp___", "keyed"), (".envrc.local", "keyed"), (".environment", ""), (".env.prod.example", ""),
+        ("db_password.txt", "bare"), ("github_token", "bare"), ("server.crt", "bare"), ("secrets.xml", "keyed"),
+        ("token.json", "maybe"), (".database.yml.un~", "mixed"), ("bob_accessKeys.csv", "keyed"), ("run.sh", ""),
     ],
 )  # fmt: skip
 def test_names_say_how_a_file_is_read(name, kind):

@@ -11,7 +11,7 @@ import os
 import time
 
 from claudebox.base.records import Value
-from claudebox.tables.secret_files import ORDINARY, PLACES, find_kind, find_kind_in
+from claudebox.tables.secret_files import ENVIRONMENTS, ORDINARY, PLACES, find_kind, find_kind_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ class _Search:
     def enter(self, directory: str) -> bool:
         """Look at what is in a directory; return whether there was time for all of it."""
         is_root, parts, place = directory in self._roots, 0, directory[directory.rfind("/") + 1 :]
+        if f"/{ENVIRONMENTS}/" in directory:
+            place = ENVIRONMENTS
         tells = place in PLACES
         below: list[str] = []
         left = self._left

@@ -11,6 +11,8 @@ from claudebox.host import secret_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from claudebox.host.secret_values import Strictness
     from claudebox.tables.secret_files import FileKind
 
@@ -22,6 +24,10 @@ _BLANKS = " \t\r\f\v"
 _BARE_WORDS = frozenset(("machine", "login", "password", "account", "default", "macdef", "localhost", "*"))
 _PUNCTUATION = frozenset(" \t\r,;:{}[]()\"'")
 _BETWEEN_WORDS = frozenset(" \t\r\n\f\v,;:=/@\"'`{}[]()<>&?")
+# Texts of some programs, and the names below which everything is a secret in them.
+_PROGRAMS = {"kind: Secret": ("data", "stringData"), '"terraform_version"': ("result", "value")}
+_NAMING = ("key", "name", "id", "username", "url", "host")  # tags whose text is no secret
+_CONTAINERS = ("value", "values", "default")  # what is below such a name is what the name above says
 _PROSE = 3  # words of a comment after `name: `, which are no value then
 _PORT = 5  # digits
 
@@ -55,11 +61,11 @@ class _Level:
 
     __slots__ = ("indent", "tells", "tells_of_all")
 
-    def __init__(self, indent: int, name: str, above: _Level | None) -> None:
+    def __init__(self, indent: int, name: str, above: _Level | None, *, tells_of_all: bool = False) -> None:
         around = above is not None and above.tells_of_all
-        unnamed = not name and above is not None and above.tells  # a list in a list
+        unnamed = (not name or name in _CONTAINERS) and above is not None and above.tells  # a list in a list
         self.indent = indent
-        self.tells_of_all: bool = around or secret_values.tells_of_all(name)
+        self.tells_of_all: bool = around or tells_of_all or secret_values.tells_of_all(name)
         self.tells: bool = unnamed or self.tells_of_all or secret_values.tells(name)
 
 
@@ -71,6 +77,10 @@ class _Masker:
         self._bare = kind == "bare"
         self._keeps_rest = self._bare and "-----BEGIN " in text  # beside keys, such files hold certificates
         self._usual: Strictness = "random" if kind == "mixed" else "plain"
+        self._telling = [name for mark, names in _PROGRAMS.items() if mark in text for name in names]
+        self._is_markup = text.lstrip("\ufeff \t\r\n")[:1] == "<" and text.rstrip()[-1:] == ">"
+        self._tag, self._in_tag = "", False
+        self._ends = {line.strip() for line in self._lines} - {""} if "<<" in text else frozenset()
         self._levels: list[_Level] = []  # by indentation
         self._braces: list[_Level] = []  # that are open
         self._quote = ""
@@ -116,19 +126,63 @@ class _Masker:
             return _combine(line, self._go_on(line), _Masker(line, self._kind).run())
         if self._keeps_rest:
             return line
+        if self._is_markup:
+            shown = "".join(self._mask_markup(line))
+            return shown if "<" in line or ">" in line else _combine(line, shown, self._mask_block(line))
         if self._bare:
             start = _skip(line, 0)
             start += line.startswith("#", start)
             return line[:start] + "".join(map(_mask_bare, _split(line[start:], " \t:")))
         return self._mask_flow(line, 0) if self._braces else self._mask_block(line)
 
+    def _mask_markup(self, line: str) -> Iterator[str]:
+        """Mask texts between tags, and values of attributes; in a file of secrets only names are shown as words."""
+        at = 0
+        while at < len(line):
+            if not self._in_tag:
+                end = line.find("<", at)
+                end = len(line) if end < 0 else end
+                text = line[at:end].rstrip()
+                is_secret = secret_values.tells(self._tag) or (self._usual == "plain" and self._tag not in _NAMING)
+                yield secret_values.mask(text, "nothing" if is_secret else self._usual)
+                yield line[at + len(text) : end]
+                self._in_tag = end < len(line)
+                at = end
+                continue
+            end = line.find(">", at)
+            end = len(line) if end < 0 else end
+            tag = line[at:end]
+            if tag.startswith("<") and tag[1:2] not in ("/", "!", "?", ""):
+                self._tag = tag[1:].split(None, 1)[0].rstrip("/")
+            yield from self._mask_attributes(tag)
+            yield line[end : end + 1]
+            self._in_tag = end == len(line)
+            at = end + 1
+
+    def _mask_attributes(self, tag: str) -> Iterator[str]:
+        start, quote, name = 0, "", ""
+        for at, char in enumerate(tag):
+            if not quote and char in "\"'":
+                quote, name = char, tag[start:at].rstrip(" =").rpartition(" ")[2]
+                yield tag[start : at + 1]
+                start = at + 1
+            elif char == quote:
+                yield self._mask_attribute(name, tag[start:at])
+                start, quote = at, ""
+        yield self._mask_attribute(name, tag[start:]) if quote else tag[start:]
+
+    def _mask_attribute(self, name: str, value: str) -> str:
+        is_secret = secret_values.tells(name) or (self._usual == "plain" and name in _CONTAINERS)
+        return secret_values.mask(value, "nothing" if is_secret else self._usual)
+
     def _go_on(self, line: str) -> str:
         """Mask a line of a value in quotes that began in an earlier one."""
         end = line.find(self._quote)
         if end < 0:
             return secret_values.mask(line, self._quoted)
+        after = end + len(self._quote)
         self._quote = ""
-        return secret_values.mask(line[:end], self._quoted) + line[end] + self._mask_flow(line, end + 1)
+        return secret_values.mask(line[:end], self._quoted) + line[end:after] + self._mask_flow(line, after)
 
     def _mask_block(self, line: str) -> str:
         """Mask a line outside of braces."""
@@ -151,7 +205,8 @@ class _Masker:
             return secret_values.mask_prose(line)
         while self._levels and not is_comment and self._levels[-1].indent >= start:
             self._levels.pop()
-        level = _Level(start, name, self._levels[-1] if self._levels else None)
+        above = self._levels[-1] if self._levels else None
+        level = _Level(start, name, above, tells_of_all=name in self._telling)
         if not is_comment:
             self._levels.append(level)
         return line[:end] + self._mask_value(line, end, level)
@@ -204,6 +259,10 @@ class _Masker:
             return line[start:at] + self._mask_flow(line, at, level)
         end = next((place for place in range(at, len(line)) if line[place] == "#" and line[place - 1] in _BLANKS), None)
         value = line[at:end].rstrip(f"{_BLANKS},;")
+        word = value[2:].lstrip("-~").strip("\"'") if value.startswith("<<") else ""
+        if word in self._ends:  # lines up to this word
+            self._quote, self._quoted = word, strictness
+            return line[start:]
         rest = line[at + len(value) : end]
         comment = secret_values.mask_prose(line[end:]) if end is not None else ""  # some programs know none
         return line[start:at] + secret_values.mask(value, strictness) + rest + comment
@@ -218,7 +277,7 @@ class _Masker:
             char = line[at]
             strictness: Strictness = "nothing" if tells else self._usual
             if char in "{[":
-                level = _Level(0, name, level)
+                level = _Level(0, name, level, tells_of_all=name in self._telling)
                 self._braces.append(level)
                 tells, can_be_name, name, end = level.tells, True, "", at + 1
             elif char in "}],":
@@ -262,9 +321,9 @@ class _Masker:
         inner._braces = [_Level(0, name, level)]
         return inner.run()
 
-    @staticmethod
-    def _tells(name: str, level: _Level | None) -> bool:
-        return secret_values.tells(name) or (level is not None and level.tells_of_all)
+    def _tells(self, name: str, level: _Level | None) -> bool:
+        above = level is not None and (level.tells_of_all or (level.tells and name in _CONTAINERS))
+        return above or name in self._telling or secret_values.tells(name)
 
     def _find_word(self, line: str, start: int, *, can_be_name: bool) -> tuple[int, str | None]:
         """Return where words without quotes end, or where a name with its mark does."""

@@ -25,7 +25,7 @@ _DIGITS = frozenset("0123456789")
 _HEX = frozenset("0123456789abcdefABCDEF")
 _WORD = frozenset(f"{_LETTERS}{_LETTERS.upper()}0123456789")
 _RANDOM = _WORD | frozenset("+/_-")
-_FEW = 5  # digits that are no secret: a port, a size
+_FEW = 5  # digits of a port
 LONGEST_NAME = 120  # characters
 _SHORT = 4  # characters of the shortest secret
 
@@ -33,9 +33,11 @@ _SHORT = 4  # characters of the shortest secret
 
 _TELLING = frozenset((
     "apikey", "auth", "authorization", "authtoken", "bearer", "connectionstring", "cred", "creds", "credential",
-    "credentials", "dbpass", "dsn", "extraheader", "hmac", "jwt", "key", "keys", "mailpass", "mnemonic", "otp", "pass",
-    "passwd", "password", "passwords", "passphrase", "passphrases", "pat", "pepper", "pgpass", "pw", "pwd", "rootpass",
-    "salt", "secret", "secrets", "smtppass", "token", "tokens", "totp", "userpass",
+    "credentials", "dbpass", "dsn", "extraheader", "hmac", "jwt", "key", "keys", "mailpass", "masterauth", "mnemonic",
+    "otp", "pass", "passcode", "passwd", "password", "passwords", "passphrase", "passphrases", "pat", "pepper",
+    "pgpass", "phrase", "pin", "pw", "pwd", "recovery", "requirepass", "rootpass", "salt", "secret", "secrets", "seed",
+    "smtppass", "token", "tokens", "totp", "userpass",
+    "contrasena", "contraseña", "kennwort", "mdp", "passe", "passwort", "senha",
 ))  # fmt: skip
 _TELLING_ENDS = (
     "password", "passwd", "passphrase", "secret", "token", "tokens", "apikey", "apikeys", "accesskey", "secretkey",
@@ -59,7 +61,7 @@ _INNOCENT_ENDS = frozenset((
     "settings", "size", "store", "strategy", "suffix", "table", "template", "timeout", "ttl", "type", "uri", "url",
     "usage", "user", "username", "validator", "version",
 ))  # fmt: skip
-_OPEN_KEYS = frozenset(("cache", "composite", "partition", "primary", "public", "publishable", "sort"))
+_OPEN_KEYS = frozenset(("cache", "composite", "max", "partition", "primary", "public", "publishable", "sort"))
 
 
 def tells(name: str) -> bool:
@@ -99,7 +101,7 @@ def is_name(text: str) -> bool:
     return not any(_is_random(word, _LONG_WORD) for word in text.replace("/", " ").replace(":", " ").split())
 
 
-_IN_NAMES = _WORD | frozenset("_.-/:@$ *%?()")
+_IN_NAMES = _WORD | frozenset("_.-/:@$ *%?()[]")
 _LONG_WORD = 16
 
 # Values that say nothing.
@@ -142,10 +144,6 @@ def _says_nothing(value: str) -> bool:
     """Return whether a value tells nothing, even under a telling name."""
     if len(value) < _SHORT or (len(set(value)) == 1 and value[0] in "xX*.-_") or value.lower() in _NOTHING:
         return True
-    if value.isascii() and value.isdigit():
-        return len(value) <= _FEW
-    if value.count(".") > 1 and value.rpartition(".")[2][:1].isupper():
-        return is_plain(value)  # the name of a class
     is_reference = value.startswith(_REFERENCES) or (value[0] == "$" and value.isupper())
     return (is_reference or value.lower().startswith(_INSTEAD) or _is_path(value)) and is_plain(value)
 
@@ -254,6 +252,7 @@ _IN_PLACES = frozenset(f"{_LETTERS}0123456789./_~-")
 
 
 _LEAST_RANDOM, _LEAST_IN_PROSE = 16, 6
+_DATE = 8  # digits at the end of a name: `backup20261119`
 
 
 def _is_random(word: str, least: int = _LEAST_RANDOM) -> bool:
@@ -263,11 +262,11 @@ def _is_random(word: str, least: int = _LEAST_RANDOM) -> bool:
     if len(word) < least or not _RANDOM.issuperset(word) or is_plain(word) or word[:1] in "/.":
         return False
     letters = word.rstrip("0123456789=")
-    digits = sum(char in _DIGITS for char in letters)
+    digits, inner = (sum(char in _DIGITS for char in part) for part in (word, letters))
     cases = any(map(str.islower, word)) + any(map(str.isupper, word))
     if _is_uuid(word) or (word.count("-") + word.count("_") + word.count("/") > len(word) // 5 and cases < 2):
         return False
-    return word.isdigit() or (digits > 1 and cases > 0)
+    return word.isdigit() or (cases > 0 and (inner > 1 or digits > _DATE))
 
 
 def _is_uuid(word: str) -> bool:
@@ -303,7 +302,8 @@ def fake(value: str, *, escaped: bool = False) -> str:
         return "-----".join(part if _is_marker(part) else fake(part, escaped=escaped) for part in parts)
     if escaped and "\\" in value:
         return "".join(_fake_escaped(value))
-    prefix = next((start for start in (*VALUE_PREFIXES, "0x", "base64:") if value.startswith(start)), "")
+    starts = (*VALUE_PREFIXES, "0x", "base64:")
+    prefix = next((start for start in starts if value.startswith(start) and value != start), "")
     rest = value[len(prefix) :]
     compact = rest.replace("-", "")
     shown = rest.translate(_FAKE_HEX if compact and _HEX.issuperset(compact) and not compact.isdigit() else _TABLE)
@@ -355,6 +355,8 @@ def mask(value: str, strictness: Strictness, *, escaped: bool = False) -> str:
         return _mask_parts(value, ";", "plain" if strictness == "nothing" else strictness, escaped=escaped)
     if "://" in value and (strictness != "nothing" or _scheme(value) in _SCHEMES):
         return _mask_addresses(value, strictness, escaped=escaped)
+    if strictness != "nothing" and (at := _find_assigned(value)):
+        return mask(value[:at], strictness, escaped=escaped) + _mask_simple(value[at:], "nothing", escaped=escaped)
     if strictness == "random" and value.lower().startswith(_HEADERS):
         strictness = "plain"
     if value.startswith("${") and value.endswith("}") and ":" in value:  # a name, and what counts without it
@@ -384,6 +386,19 @@ def _mask_simple(value: str, strictness: Strictness, *, escaped: bool) -> str:
     else:
         is_shown = _says_nothing(value) if strictness == "nothing" else len(value) < _SHORT or is_plain(value)
     return value if is_shown else fake(value, escaped=escaped)
+
+
+def _find_assigned(value: str) -> int:
+    """Return where what follows `password=` in a value begins: of `redis:6379,password=…`, `required password="…";`."""
+    end = value.find("=")
+    while end > 0:
+        start = end
+        while start > max(0, end - LONGEST_NAME) and (value[start - 1].isalnum() or value[start - 1] in "_-."):
+            start -= 1
+        if tells(value[start:end]) and value[end + 1 :].strip("= "):
+            return end + 1
+        end = value.find("=", end + 1)
+    return 0
 
 
 def _scheme(address: str) -> str:
