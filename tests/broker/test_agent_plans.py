@@ -97,6 +97,19 @@ def test_a_key_that_goes_elsewhere_is_a_launch_to_be_approved(name, network):
 
 
 @pytest.mark.parametrize("name", OTHERS)
+def test_what_an_agent_says_to_the_broker_goes_through_no_proxy(name):
+    # proves HOUSE-04, AUTH-01
+    for network in ("full", "allow"):
+        for without in ({}, {"no_proxy": "example.org"}, {"NO_PROXY": "example.org", "no_proxy": "example.org"}):
+            plan = make(name, network=network, HTTP_PROXY="http://proxy.example:3128", **without)
+            said = {row.name: row.value.split(",") for row in plan.variables if row.name.lower() == "no_proxy"}
+
+            assert said.keys() >= without.keys()
+            assert said
+            assert all("127.0.0.1" in hosts for hosts in said.values())
+
+
+@pytest.mark.parametrize("name", OTHERS)
 def test_without_a_key_the_user_is_told_which_variable_holds_one(name):
     # proves ANY-05
     keys = kinds.find_kind(name).key_variables

@@ -167,9 +167,10 @@ def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
     """Yield the variables that lead programs to a proxy."""
     environ = host.environ
     proxy, _ = usable_proxy(environ)
-    # Claude Code before 2.1.295 asks a proxy for what it sends to the broker's socket.
-    broker = policy.agent.upstream.nowhere.partition("://")[2]
-    direct = (*_LOOPBACK, *([broker] if broker else []))
+    # Claude Code before 2.1.295 asks a proxy for what it sends to the broker's socket, other agents for what is on
+    # loopback.
+    broker = policy.agent.upstream.nowhere.partition("://")[2] or (_LOOPBACK[1] if policy.agent.upstreams else "")
+    direct = tuple(dict.fromkeys((*_LOOPBACK, *filter(None, (broker,)))))
     if policy.tier.listed:
         yield from _lead_to(_PROXY.port, direct, "the way out, to the domains that are listed")
     elif policy.tier.uplink and proxy is not None:
