@@ -236,6 +236,23 @@ def test_what_git_has_committed_is_named_and_not_masked(hoard):
     )
 
 
+def test_what_only_the_objects_of_git_have_is_masked_and_named_as_readable(box):
+    # proves MASK-01
+    made = repositories.make(box)
+    for name in ("staged", "packed", "kept", "lib/nested"):
+        box.write(f"{name}.env", f"API_KEY={SECRET}{name.replace('/', '')}\n")
+    made.sh(
+        "git add -f staged.env packed.env; git rm -q --cached staged.env; git commit -qm old; git rm -q --cached"
+        " packed.env; git commit -qm new; git repack -qad; git init -q lib; git -C lib add -f nested.env"
+    )
+    result = box.sh("cat *.env lib/*.env; for d in . lib; do git -C $d cat-file --batch-all-objects --batch; done")
+
+    assert result.stdout.count(SECRET) == 3, "only in objects"
+    assert f"{SECRET}kept" not in result.stdout
+    assert "in git, and so readable inside: lib/nested.env:1, packed.env:1, staged.env:1; masked" in result.stderr
+    assert "masked inside: kept.env:1;" in result.stderr
+
+
 def test_git_inside_neither_sees_nor_commits_fake_values(hoard):
     # proves MASK-01, GIT-04
     box = hoard.box

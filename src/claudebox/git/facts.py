@@ -415,16 +415,26 @@ def forget_sizes(index: bytes, names: Container[bytes], digest: int) -> bytes:
     return bytes(changed)
 
 
-class CommittedContents:
-    """Whether git has a content, by the indexes of a repository and its submodules: then its objects show it."""
+_INDEX_OF_PACK = b"\xfftOc\0\0\0\2"
+_FANOUT = 256 * 4  # bytes: how many names begin with a byte, or with a smaller one
 
-    def __init__(self, repository: Repository | None) -> None:
+
+class CommittedContents:
+    """Whether git has a content, by the indexes of a repository and its submodules: then its objects show it.
+
+    `keeps` looks for the object itself, also in nested repositories: of what was staged once, stashed, or is history.
+    """
+
+    def __init__(self, repository: Repository | None, nested: Iterable[Nested] = ()) -> None:
+        self._stores = [f"{row.path}/objects" for row in nested]
+        self._packs: list[str] | None = None
         self._paths: list[str] = []
         self._indexes: tuple[bytes, ...] | None = None
         self._ids: set[bytes] = set()
         self._asked, self._digest = 0, 20
         if repository is not None and repository.directory is not None and not repository.problem:
             inner = [row for each in (repository, *repository.nested) for row in each.directories]
+            self._stores += [store.path for row in inner for store in row.stores]
             self._paths = [f"{repository.git_dir}/index", *(f"{row.path}/index" for row in inner)]
             name = git_config.last(repository.directory.rows, "extensions", "objectformat")
             self._digest = 32 if name.lower() == "sha256" else 20
@@ -433,12 +443,46 @@ class CommittedContents:
         if self._indexes is None:
             self._indexes = tuple(read_small(path, limit=_INDEX_LIMIT) or b"" for path in dict.fromkeys(self._paths))
         self._asked += 1
-        name = _new_hash(self._digest)(b"blob %d\0" % len(content) + content).digest()
+        name = self._name(content)
         if self._asked < _FEW:
             return any(name in index for index in self._indexes)
         if self._asked == _FEW:
             self._ids = {row for index in self._indexes for row in _read_ids(index, self._digest)}
         return name in self._ids
+
+    def keeps(self, content: bytes) -> bool:
+        if self._packs is None:
+            self._stores = list(dict.fromkeys(map(real_path, self._stores)))
+            self._packs = [path for store in self._stores for path in _list_packs(f"{store}/pack")]
+        name = self._name(content)
+        loose = f"{name.hex()[:2]}/{name.hex()[2:]}"
+        if any(os.path.exists(f"{store}/{loose}") for store in self._stores):
+            return True
+        return any(_is_packed(path, name) for path in self._packs)
+
+    def _name(self, content: bytes) -> bytes:
+        return _new_hash(self._digest)(b"blob %d\0" % len(content) + content).digest()
+
+
+def _list_packs(directory: str) -> list[str]:
+    try:
+        return [f"{directory}/{name}" for name in os.listdir(directory) if name.endswith(".idx")]
+    except OSError:
+        return []
+
+
+def _is_packed(index: str, name: bytes) -> bool:
+    """Return whether the index of a pack has this name, by reading the names that begin like it."""
+    try:
+        with Closing(os.open(index, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+            head = os.pread(file, len(_INDEX_OF_PACK) + _FANOUT, 0)
+            if not head.startswith(_INDEX_OF_PACK):
+                return False
+            ends = b"\0\0\0\0" + head[len(_INDEX_OF_PACK) :]
+            first, end = (int.from_bytes(ends[at : at + 4], "big") for at in (name[0] * 4, name[0] * 4 + 4))
+            return name in os.pread(file, max(0, end - first) * len(name), len(head) + first * len(name))
+    except OSError:
+        return False
 
 
 def _read_ids(index: bytes, digest: int) -> Iterator[bytes]:

@@ -180,7 +180,8 @@ def _find_project(
         beside = (git.above,) if git.above else ()
         stores = (start.examiner.fact(store) for store in git_facts.find_stores(repository))
         sources = host_paths.without_refused((*beside, *mounted.sources.values(), *stores), places)
-        found = secret_files.find_secrets(policy, searched, shown, instance, git_facts.CommittedContents(repository))
+        committed = git_facts.CommittedContents(repository, git.nested)
+        found = secret_files.find_secrets(policy, searched, shown, instance, committed)
         bound = sockets.find_sockets(
             path, sources, mounts, strict=not policy.tier.shared, instance=instance, home=start.home
         )

@@ -116,7 +116,8 @@ class SecretFile(Value):
     identity: Identity
     mode: int = 0o644
     links: int = 1  # names that it has
-    committed: bool = False  # git has this very content, so that its objects show it
+    committed: bool = False  # an index of git has this very content
+    stored: bool = False  # only its objects have it: it was staged once, stashed, or committed earlier
 
 
 class EmptySubmodule(Value):

@@ -2,7 +2,7 @@
 
 Which files are looked into, their names tell (`project_search`). What was masked before is recognised by device and
 inode, whatever it is called now, and so is a file with several names. What git has committed can be read in its
-objects: such a file is named and not masked.
+objects: such a file is named, and not masked if it is what git has now.
 """
 
 from __future__ import annotations
@@ -156,8 +156,9 @@ def _examine(suspects: Suspects, tops: tuple[str, ...], committed: CommittedCont
             if not lines:
                 continue
         is_committed = content is not None and committed.has(content)
+        is_stored = content is not None and not is_committed and committed.keeps(content)
         identity, mode = (status.st_dev, status.st_ino), stat.S_IMODE(status.st_mode) & 0o755 | stat.S_IRUSR
-        yield SecretFile(path, lines, masked, identity, mode, status.st_nlink, committed=is_committed)
+        yield SecretFile(path, lines, masked, identity, mode, status.st_nlink, is_committed, is_stored)
 
 
 def _mask(content: bytes, kind: FileKind) -> tuple[tuple[int, ...], bytes]:

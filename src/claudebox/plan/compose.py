@@ -56,7 +56,8 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     extra = extra.replace(mounts=(*extra.mounts, *plan_environment.plan_absent_table(absent)))
     rows = _rows(policy, host, held, extra)
     masked = masking.find_masked(policy, host)
-    note = masking.describe(masking.name_files(masked, host, lines=False))  # without lines: it is not told again
+    unread = [row for row in masked if not row.stored]
+    note = masking.describe(masking.name_files(unread, host, lines=False))  # without lines: it is not told again
     own_git = git_plan.plan_private(policy, host)
     checkouts = (f"{git_plan.CHECKOUTS}/{row.name}" for row in host.git.empty_submodules)
     kept = (
@@ -90,10 +91,10 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         withheld=plan_environment.withheld(host, variables),
         path_outside=outside,
         absent=tuple(absent.items()),
-        masked=masking.name_files(masked, host),
+        masked=masking.name_files(unread, host),
         masked_note=note,
         exposed=() if policy.masks_secrets else masking.name_files(host.project.hidden_files, host),
-        committed=masking.name_files((row for row in host.project.secret_files if row.committed), host),
+        committed=masking.name_files(masking.find_readable(policy, host), host),
         remembered=(*((row.identity, row.path) for row in masked), *host.project.masked_before),
         inherited=host.agent.inherited,
         login=agent_plan.describe_missing_login(policy, host),

@@ -54,6 +54,11 @@ def find_masked(policy: Policy, host: Host) -> tuple[SecretFile, ...]:
     return host.project.hidden_files if policy.masks_secrets else ()
 
 
+def find_readable(policy: Policy, host: Host) -> tuple[SecretFile, ...]:
+    """Return the files that can be read in git's objects, masked or not."""
+    return tuple(row for row in host.project.secret_files if row.committed or (row.stored and policy.masks_secrets))
+
+
 def _mask_file(row: SecretFile, number: int) -> Mount:
     if number < _MOST_COPIES:
         return Mount(row.path, "copy", _COPY, content=row.masked, mode=row.mode, pinned=row.identity, role="masked")

@@ -194,7 +194,8 @@ def _list_masked(facts: Host, canaries: Canaries) -> dict[str, object]:
     from claudebox.host import secret_files
     from claudebox.report.leaks import is_telling
 
-    words = {word: name for name, word in secret_files.list_values(facts.project.hidden_files) if is_telling(word)}
+    files = [row for row in facts.project.hidden_files if not row.stored]
+    words = {word: name for name, word in secret_files.list_values(files) if is_telling(word)}
     words[canaries.control] = ""
     digests = {sha256(os.fsencode(canaries.token + word)): name for word, name in words.items()}
     return {"words": digests, "lengths": sorted({len(os.fsencode(word)) for word in words})}
