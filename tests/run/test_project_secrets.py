@@ -262,6 +262,7 @@ def test_git_inside_neither_sees_nor_commits_fake_values(hoard):
     box.write("src/new.env", f"API_KEY={SECRET}\n")
     script = """
         git status --short app.env src; git diff; git stash; git checkout -q .; git reset -q --hard
+        git rm -q --cached app.env; git reset -q; git rm -q --cached app.env; git add -f app.env
         mkdir -p src; echo 1 >src/work.txt; git add -A; git commit -qam work; git status --short
         git add -f src/new.env; git add -f app.env; git commit -qam more; cat app.env
     """

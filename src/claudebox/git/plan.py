@@ -117,11 +117,11 @@ def user_config(host: Host, helper: tuple[str, str] = ("", ""), proxy: str = "")
 STORES = "/run/claudebox/git"  # inside, the real objects
 CHECKOUTS = "git/checkouts"  # in the state of the project: of submodules that are not initialised outside
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+")
-# For a masked file, git inside takes what the index has: its fake values are never a change, and never added.
+# For a masked file, git inside takes what the index or HEAD has: its fake values are never a change, and never added.
 _MASKED = "claudebox-masked"
 _ATTRIBUTE = f"filter={_MASKED}"
 _FILTER: tuple[Row, ...] = (
-    ("filter", _MASKED, "clean", "git cat-file blob :%f"),
+    ("filter", _MASKED, "clean", "git cat-file blob :%f 2>/dev/null || git cat-file blob HEAD:%f"),
     ("filter", _MASKED, "smudge", "cat"),
     ("filter", _MASKED, "required", "true"),
 )
