@@ -6,6 +6,8 @@ same sandbox.
 
 from __future__ import annotations
 
+import os
+
 from claudebox.base import console
 from claudebox.base.errors import DECLINED, ClaudeboxError
 from claudebox.base.records import Value
@@ -137,7 +139,10 @@ def read_settings(
     """Return the settings of a launch here, and the reader of the settings files."""
     from claudebox.host import machine
     from claudebox.settings import files, layers
+    from claudebox.tables.environment import GATE
 
+    if os.path.lexists(GATE):
+        raise ClaudeboxError("this is a sandbox of claudebox: another cannot start in it", hint="start it outside")
     home = machine.current_home(environ)
     reader = flags.reader or files.SettingsReader(home)
     chosen = reader.present() or any(layers.look_up(key, flags, environ) for key in ("profile", "network"))

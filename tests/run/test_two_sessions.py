@@ -201,3 +201,12 @@ def test_a_strange_umask_leaves_nothing_behind(box, umask):
     assert len(made) > 10  # log, locks, lists, snapshots
     assert not closed
     assert box.run("echo", "again").stdout == "again\n"
+
+
+def test_a_session_inside_another_is_refused(user_box):
+    # proves UX-05
+    top = os.path.dirname(os.path.dirname(user_box.program))
+    words = (user_box.program, "-y", "--exec", "--", "true")
+    result = user_box.run(*words, flags=("--mount-ro", top))
+    assert result.returncode == 125
+    assert "start it outside" in result.stderr

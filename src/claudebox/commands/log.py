@@ -206,7 +206,8 @@ def _place(line: Line) -> str:
 
 
 def _why(line: Line) -> str:
-    return console.shorten(f"{line.get('service', '')}: {denied.explain(str(line.get('rule', '')))}")
+    service, why = str(line.get("service", "")), denied.explain(str(line.get("rule", "")))
+    return console.shorten(service if why == service else f"{service}: {why}")
 
 
 def _count(line: Line) -> int:

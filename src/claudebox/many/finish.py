@@ -347,7 +347,7 @@ def report(copy: Copy, work: Work) -> Iterator[str]:
         yield from _list_paths(heading, _by_danger(found.get(name, [])))
     yield from _list_paths("not committed", work.uncommitted)
     yield from _list_paths("ignored by git", work.ignored)
-    yield from _list_paths("ignored by git, and can be made again", work.rebuilt)
+    yield from _list_paths("ignored by git, copied from the project or made by tools", work.rebuilt)
     arrived = [name.removeprefix(HEADS).removeprefix("refs/") for name in work.arrived]
     yield from _list_paths("other branches and tags of the agent, in your repository", arrived)
     yield from _list_paths("only in the agent's own git directory", work.kept)
