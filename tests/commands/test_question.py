@@ -37,6 +37,7 @@ def test_yes_starts_and_anything_else_does_not(user_box):
         for answer in ("n\r", "no\r", "N\r", "x\r", "yy\r", "yes please\r", " \r", "\x04", "\x03"):
             ask(terminal, "echo", "in" + "side")
             terminal.press(answer)
+            terminal.expect("\n")  # the shell begins a line of its own
             assert terminal.prompt() == 130, answer
             assert "inside" not in terminal.shown()
 

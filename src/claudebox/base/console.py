@@ -197,9 +197,13 @@ def ask(question: str) -> bytes:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         raise ClaudeboxError("there is no terminal to ask on", hint="add `-y` to go on without asking") from None
+    answer = b""
     try:
         termios.tcflush(terminal, termios.TCIFLUSH)  # discard what was typed before the question
         os.write(terminal, question.encode())
-        return os.read(terminal, 1024)
+        answer = os.read(terminal, 1024)
+        return answer
     finally:
+        if not answer.endswith(b"\n"):  # Ctrl+C or Ctrl+D
+            os.write(terminal, b"\n")
         os.close(terminal)

@@ -207,7 +207,7 @@ def _place(line: Line) -> str:
 
 def _why(line: Line) -> str:
     service, why = str(line.get("service", "")), denied.explain(str(line.get("rule", "")))
-    return console.shorten(service if why == service else f"{service}: {why}")
+    return console.shorten(service if why in (service, line.get("host")) else f"{service}: {why}")
 
 
 def _count(line: Line) -> int:

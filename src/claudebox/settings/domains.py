@@ -93,7 +93,7 @@ def _advice(text: str) -> str:
     if "*" in name.removeprefix("*."):
         return "`*` is allowed only as the first label: `*.example.org`"
     if host.count(":") > 1 or "[" in host or _is_number(name.rpartition(".")[2]):
-        return "names only, no addresses; `allow_host_port` opens a port of this machine"
+        return "names only, no addresses; see `allow_addresses` and `allow_host_port`"
     if "." in canonical(name):
         return f"the name without the dot at its end: `{name}`"
     return f"write {_EXAMPLES}"
