@@ -96,6 +96,16 @@ def test_a_key_that_goes_elsewhere_is_a_launch_to_be_approved(name, network):
         assert f"withheld: {api.keys[0]}" not in secrets
 
 
+def test_several_keys_are_told_in_one_sentence():
+    # proves UX-01
+    apis = kinds.find_kind("opencode").upstreams
+    plan = make("opencode", **{api.keys[0]: KEY for api in apis})
+    secrets = next(line for line in audit.lines(plan, None, asking=True) if "secrets" in line)
+
+    assert secrets.count("outside") == 1
+    assert all(secrets.count(text) == 1 for api in apis for text in (api.keys[0], api.official))
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_an_agent_says_to_the_broker_goes_through_no_proxy(name):
     # proves HOUSE-04, AUTH-01

@@ -324,8 +324,11 @@ def described(plan: Plan) -> Iterator[str]:
     for config in models:
         through = f", through the proxy of this machine, {config.proxy}" if config.proxy is not None else ""
         places.setdefault(_name_credential(config, plan), []).append(f"{config.endpoint}{through}")
-    for what, rows in places.items():
-        yield f"{what} stays outside; a broker adds it to requests to {' and '.join(rows)}"
+    towards = [" and ".join(rows) for rows in places.values()]
+    if len(places) > 1:
+        yield f"{', '.join(places)} stay outside; a broker adds each to requests to its service: {', '.join(towards)}"
+    elif places:
+        yield f"{next(iter(places))} stays outside; a broker adds it to requests to {towards[0]}"
     if models and models[0].budget is not None:
         yield f"the model may cost {models[0].budget} in this session"
 
