@@ -26,7 +26,8 @@ _PUNCTUATION = frozenset(" \t\r,;:{}[]()\"'")
 _BETWEEN_WORDS = frozenset(" \t\r\n\f\v,;:=/@\"'`{}[]()<>&?")
 # Texts of some programs, and the names below which everything is a secret in them.
 _PROGRAMS = {"kind: Secret": ("data", "stringData"), '"terraform_version"': ("result", "value")}
-_NAMING = ("key", "name", "id", "username", "url", "host")  # tags whose text is no secret
+_NAMING = ("name", "id", "username", "url", "host")  # tags whose text is no secret
+_NAMING_IN_PLIST = ("key", "date")
 _CONTAINERS = ("value", "values", "default")  # what is below such a name is what the name above says
 _PROSE = 3  # words of a comment after `name: `, which are no value then
 _PORT = 5  # digits
@@ -80,6 +81,7 @@ class _Masker:
         self._telling = [name for mark, names in _PROGRAMS.items() if mark in text for name in names]
         self._is_markup = text.lstrip("\ufeff \t\r\n")[:1] == "<" and text.rstrip()[-1:] == ">"
         self._tag, self._in_tag = "", False
+        self._naming = _NAMING_IN_PLIST if "<plist" in text else _NAMING
         self._ends = {line.strip() for line in self._lines} - {""} if "<<" in text else frozenset()
         self._levels: list[_Level] = []  # by indentation
         self._braces: list[_Level] = []  # that are open
@@ -143,8 +145,9 @@ class _Masker:
                 end = line.find("<", at)
                 end = len(line) if end < 0 else end
                 text = line[at:end].rstrip()
-                is_secret = secret_values.tells(self._tag) or (self._usual == "plain" and self._tag not in _NAMING)
-                yield secret_values.mask(text, "nothing" if is_secret else self._usual)
+                is_secret = self._usual == "plain" or secret_values.tells(self._tag)
+                strictness = "nothing" if is_secret and self._tag not in self._naming else self._usual
+                yield "-->".join(secret_values.mask(part, strictness) for part in text.split("-->"))  # of a comment
                 yield line[at + len(text) : end]
                 self._in_tag = end < len(line)
                 at = end

@@ -179,6 +179,8 @@ def is_plain(value: str) -> bool:
         return True
     if not all(char.isalnum() or char in _BETWEEN for char in value):
         return False
+    if value[:4].isdigit() and value[4:5] == "-":  # a time
+        value = value.replace("T", " ").replace("Z", " ")
     return all(map(_is_plain_word, _split_words(value)))
 
 
