@@ -385,8 +385,8 @@ save-exact=true
 """,
     ".yarnrc.yml": "nodeLinker: node-modules\nyarnPath: .yarn/releases/yarn-4.1.0.cjs\n",
     "secrets.toml": "port = 5432\nday = 2026-01-01\nfrom = 2026-01-01T08:00:00Z\n",
-    "secrets.plist": "<plist>\n<key>Production</key><true/><key>From</key><date>2026-01-01T08:00:00Z</date>\n</plist>\n",
-    "settings.xml": '<settings xmlns="http://maven.apache.org/SETTINGS">\n  <offline>false</offline><!-- <a>b</a> -->\n</settings>\n',
+    "secrets.plist": "<plist>\n<key>Mail</key><true/><key>From</key><date>2026-01-01T08:00:00Z</date>\n</plist>\n",
+    "settings.xml": '<settings xmlns="http://a.org">\n  <offline>false</offline><!-- <a>b</a> -->\n</settings>\n',
     "pip.conf": "[global]\nindex-url = https://pypi.example.org/simple\ntimeout = 60\n",
     ".envrc": "use flake\nexport AWS_PROFILE=dev\nPATH_add bin\nif [ -f .env ]; then\n  dotenv\nfi\n",
 }

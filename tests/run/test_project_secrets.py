@@ -84,10 +84,12 @@ def test_secrets_cannot_be_read_inside_and_stay_on_the_host(hoard):
     # proves A20, MASK-01
     box = hoard.box
     os.unlink(f"{box.project}/keyboard.py")  # code is not searched
+    hoard.sh(f"GIT_REFLOG_ACTION='pull https://bob:{TOKEN}@example.org/x main' git commit -q --allow-empty -m pulled")
     before = {path: Path(box.project, path).read_bytes() for path in (*FILES, ".git/config")}
     inside = read_all(box)
     for secret in HIDDEN:
         assert secret not in inside
+    assert "pull https://example.org/x main: pulled" in inside, "the reflog"
     assert {path: Path(box.project, path).read_bytes() for path in before} == before
 
     tried = box.sh("echo evil >>.env; rm -f .npmrc; mv config other; ln .env copied; ls")

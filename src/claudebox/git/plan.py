@@ -41,7 +41,7 @@ def admit(rows: Iterable[Row]) -> Iterator[Row]:
         if section == "filter" and name in git_keys.FILTERS:
             filters.add(name)
         elif _is_listed(section, name, key) and not value.startswith("!"):
-            plain = _address(value) if key in git_keys.ADDRESSES else value
+            plain = drop_login(value) if key in git_keys.ADDRESSES else value
             if not value_looks_secret(plain):
                 yield section, name, key, plain
     for name in sorted(filters):
@@ -54,7 +54,7 @@ def _is_listed(section: str, name: str, key: str) -> bool:
     return key not in keys[1:] if keys[:1] == ("*",) else key in keys
 
 
-def _address(value: str) -> str:
+def drop_login(value: str) -> str:
     """Return an address without user name, password and query: each may hold a token."""
     scheme, found, rest = value.partition("://")
     if not found:

@@ -149,7 +149,7 @@ def _fill(own: PrivateGit, new: str, *, kept: bool) -> tuple[bytes, bytes, bytes
             _mend(own, new, checkout)
         head = read_small(f"{new}/HEAD") or b""
         loose = _copy_refs(copier, new, head, own.ref_format, hidden)
-        _copy_logs(copier, head, own.only)
+        _copy_logs(copier, new, head, own.only)
         copier.hooks()
         _copy_worktrees(own, copier, new)
         write(f"{new}/config", own.config)
@@ -231,12 +231,23 @@ def _write_packed(path: str, refs: dict[str, str]) -> None:
     write(path, _PACKED + os.fsencode(git_state.render_refs(rows)))
 
 
-def _copy_logs(copier: Copier, head: bytes, only: str) -> None:
+def _copy_logs(copier: Copier, new: str, head: bytes, only: str) -> None:
     """Copy reflogs; `only` that of an agent's branch: those of the user's stay outside."""
     current = os.fsdecode(head.removeprefix(b"ref: ").strip())
     names = [f"logs/{only}"] if only else copier.below("logs")
     few = ("logs/HEAD", "logs/refs/stash", f"logs/{current}")
-    copier.files(names if len(names) <= _MOST_LOGS else (name for name in names if name in few))
+    names = names if len(names) <= _MOST_LOGS else [name for name in names if name in few]
+    copier.files(names)
+    for name in names:
+        _hide_logins(f"{new}/{name}")
+
+
+def _hide_logins(path: str) -> None:
+    """Drop logins from the addresses in a reflog: `git pull https://USER:TOKEN@HOST` writes its words there."""
+    content = read_small(path, limit=LIMIT) or b""
+    if b"://" in content:
+        lines = (map(git_plan.drop_login, line.split(" ")) for line in os.fsdecode(content).split("\n"))
+        write(path, os.fsencode("\n".join(map(" ".join, lines))))
 
 
 def _copy_worktrees(own: PrivateGit, copier: Copier, new: str) -> None:
@@ -249,6 +260,7 @@ def _copy_worktrees(own: PrivateGit, copier: Copier, new: str) -> None:
             continue
         if mine or any(where == base or where.startswith(f"{base}/") for base in own.visible):
             copier.files(f"{place}/{part}" for part in (*_CHECKOUT_FILES, *_ENTRY[1:], "logs/HEAD", "refs/heads"))
+            _hide_logins(f"{new}/{place}/logs/HEAD")
             for tree in (*_CHECKOUT_TREES, "reftable"):
                 copier.tree(f"{place}/{tree}")
         else:
