@@ -354,6 +354,7 @@ ALLOWED_HOSTS=.example.com,127.0.0.1
 NODE_OPTIONS=--max-old-space-size=4096
 TOKEN_TTL=3600
 MAX_TOKENS=4096
+RANDOM_SEED=12345
 LED_PIN=17
 DB_URL=postgres://postgres:postgres@localhost/shop
 # API_KEY= # get it from the dashboard

@@ -35,7 +35,7 @@ _TELLING = frozenset((
     "apikey", "auth", "authorization", "authtoken", "bearer", "connectionstring", "cred", "creds", "credential",
     "credentials", "dbpass", "dsn", "extraheader", "hmac", "jwt", "key", "keys", "mailpass", "masterauth", "mnemonic",
     "otp", "pass", "passcode", "passwd", "password", "passwords", "passphrase", "passphrases", "pat", "pepper",
-    "pgpass", "phrase", "pin", "pw", "pwd", "recovery", "requirepass", "rootpass", "salt", "secret", "secrets", "seed",
+    "pgpass", "phrase", "pin", "pw", "pwd", "recovery", "requirepass", "rootpass", "salt", "secret", "secrets",
     "smtppass", "token", "tokens", "totp", "userpass",
     "contrasena", "contraseña", "kennwort", "mdp", "passe", "passwort", "senha",
 ))  # fmt: skip
