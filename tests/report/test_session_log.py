@@ -330,7 +330,7 @@ def test_the_receipt_fits_on_a_screen_and_names_no_value(filled):
     assert "2 variables: A, B" in text
     assert "this.example (1 times; 10 B up, 4.9 KiB down)" in text
     assert "evil.example (1 times; not among the permitted domains)" in text
-    assert "program 2" in text
+    assert "program: 2" in text
     assert "AWS_SECRET" in text
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from claudebox.base.console import paint, shorten
 from claudebox.network.tiers import TIERS
 from claudebox.report.denied import explain
+from claudebox.report.kinds import HEADINGS
 from claudebox.report.log import find_doubts, human, sum_usage
 from claudebox.report.screen import say_duration
 from claudebox.tables.prices import as_dollars
@@ -108,12 +109,12 @@ def _used(usage: Mapping[str, int], start: Line) -> str:
 
 
 def _changed(end: Line) -> str:
-    words = [f"{shorten(kind, 20)} {count}" for kind, count in end.get("changed", {}).items()]
+    words = [f"{HEADINGS.get(kind) or shorten(kind, 20)}: {count}" for kind, count in end.get("changed", {}).items()]
     missed = [f"{end['unseen']} places could not be looked at"] if end.get("unseen") else []
     missed += [f"{shorten(name, 60)} failed" for name in end.get("failed", ())]
     if missed:
-        return ", ".join((paint(", ".join(missed), "red"), *words))
-    return ", ".join(words) or "nothing"
+        return "; ".join((paint(", ".join(missed), "red"), *words))
+    return "; ".join(words) or "nothing"
 
 
 def _found(found: Iterable[Line]) -> str:
