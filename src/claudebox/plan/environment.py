@@ -137,7 +137,7 @@ def _made(host: Host) -> Iterable[Variable]:
     shell = "/bin/bash" if host.system.bash else "/bin/sh"
     for name, value, reason in (
         ("HOME", host.home, "the sandbox's own, empty home"),
-        ("PATH", search_path(host), "programs, none in a directory that the host's user can write"),
+        ("PATH", search_path(host), "programs of the client, of your PATH, and of the system"),
         ("USER", host.user, "who you are"),
         ("LOGNAME", host.user, "who you are"),
         ("SHELL", shell, "the shell"),
