@@ -56,5 +56,7 @@ def test_uncommitted_changes_come_along_and_are_not_on_the_branch_that_is_merged
     assert "so the branch has a commit of them: `git stash -u`" in same, same
     subjects = checkout.sh("git log --format=%s HEAD..two")
     assert subjects == "same\nUncommitted changes of the project\n"
+    taken = box.claudebox("new", "-y", "main", "--exec", "--", "true").stderr
+    assert taken.startswith("error: the repository already has a branch `main`"), "nothing was asked or committed"
     fresh = box.claudebox("new", "-y", "three", "--from", "HEAD", "--exec", "--", "head", "-1", "mine")
     assert fresh.stdout == "1\n", fresh.stderr

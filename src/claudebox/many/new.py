@@ -172,6 +172,7 @@ def _commit_changes(planned: Planned, own: PrivateGit, tools: Tools, copy: Copy)
     secret = [row.path for row in planned.host.project.secret_files]  # a commit would keep them
     try:
         with worktrees.Uncommitted(own, tools, copy, secret) as found:
+            worktrees.refuse_taken(found.box, copy)
             asking = not planned.settings.on("yes") and planned.settings.one("confirm").value != "never"
             shown = console.list_some([console.shorten(path, 80) for path in found.paths], _NAMED)
             question = (

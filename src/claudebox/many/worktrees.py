@@ -274,13 +274,18 @@ def make_worktree(own: PrivateGit, tools: Tools, copy: Copy, start: str) -> str:
         raise ClaudeboxError(f"the worktree could not be made: {clean(str(error))}") from None
 
 
-def _add(box: GitSandbox, own: PrivateGit, copy: Copy, start: str) -> str:
-    """Make the branch and an empty worktree; return the commit."""
+def refuse_taken(box: GitSandbox, copy: Copy) -> None:
+    """Refuse the name of a branch that exists."""
     if box.ask("rev-parse", "-q", "--verify", copy.ref) is not None:
         raise ClaudeboxError(
             f"the repository already has a branch `{copy.name}`",
             hint=f"choose another name, with `--from {shlex.quote(copy.name)}` to start there",
         )
+
+
+def _add(box: GitSandbox, own: PrivateGit, copy: Copy, start: str) -> str:
+    """Make the branch and an empty worktree; return the commit."""
+    refuse_taken(box, copy)
     commit = (box.ask("rev-parse", "-q", "--verify", f"{start or 'HEAD'}^{{commit}}") or b"").decode().strip()
     if not commit:
         what = f"there is no branch, tag or commit `{start}`" if start else "there is no commit yet"
@@ -374,7 +379,7 @@ class Uncommitted:
         tree = own.worktree
         mounts = ("--ro-bind", tree, tree, *host_mounts(describe_layout(own)))
         environ = {"GIT_DIR": own.git_dir, "GIT_WORK_TREE": tree, "GIT_INDEX_FILE": "/tmp/index"}
-        self._box = open_plain(own, tools, copy, mounts, environ)
+        self.box = open_plain(own, tools, copy, mounts, environ)
         self.paths: list[str] = []
         self.left: list[str] = []  # paths that stay where they are
         self._examine({os.path.relpath(path, tree) for path in secret})
@@ -383,10 +388,10 @@ class Uncommitted:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._box.__exit__()
+        self.box.__exit__()
 
     def _examine(self, secret: set[str]) -> None:
-        self._box.script('cp "$GIT_DIR/index" /tmp/index')
+        self.box.script('cp "$GIT_DIR/index" /tmp/index')
         found = self._git("status", "--porcelain", "-z", *_UNCOMMITTED).split(b"\0")
         rows = [(row[:2], os.fsdecode(row[3:])) for row in found if row and not row.endswith(b"/")]
         if any(b"U" in state or state in (b"AA", b"DD") for state, _ in rows) or len(rows) > _MOST_CHANGED:
@@ -415,7 +420,7 @@ class Uncommitted:
         return self._git("commit-tree", tree, "-p", head, data=message).decode().strip(), head
 
     def _git(self, *words: str, data: bytes = b"") -> bytes:
-        return self._box.git("-C", self._own.worktree, *words, data=data)
+        return self.box.git("-C", self._own.worktree, *words, data=data)
 
 
 def take_off(own: PrivateGit, tools: Tools, copy: Copy) -> bool:
