@@ -60,3 +60,6 @@ def test_uncommitted_changes_come_along_and_are_not_on_the_branch_that_is_merged
     assert taken.startswith("error: the repository already has a branch `main`"), "nothing was asked or committed"
     fresh = box.claudebox("new", "-y", "three", "--from", "HEAD", "--exec", "--", "head", "-1", "mine")
     assert fresh.stdout == "1\n", fresh.stderr
+    asked = box.claudebox("new", "-y", "four", "--copy", ".env.local", "--exec", "--", "ls", ".env.local")
+    assert asked.stdout == ".env.local\n", asked.stderr
+    assert "stays behind: x.z (" in asked.stderr, asked.stderr

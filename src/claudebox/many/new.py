@@ -144,7 +144,7 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
     tools = find_git(copy, environ)
     onto = ""
     if not start:
-        start, onto = _commit_changes(planned, own, tools, copy)
+        start, onto = _commit_changes(planned, own, tools, copy, asked)
     copies.create(copy)
     try:
         copies.save(replace(copy, base="-"))  # from here on no other agent sees the branch
@@ -166,7 +166,7 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
     return copy
 
 
-def _commit_changes(planned: Planned, own: PrivateGit, tools: Tools, copy: Copy) -> tuple[str, str]:
+def _commit_changes(planned: Planned, own: PrivateGit, tools: Tools, copy: Copy, asked: list[str]) -> tuple[str, str]:
     """Offer to bring uncommitted changes along; return a commit of them and the one below, or nothing."""
     os.close(open_state(copy.scratch, COPIES))
     secret = [row.path for row in planned.host.project.secret_files]  # a commit would keep them
@@ -184,7 +184,7 @@ def _commit_changes(planned: Planned, own: PrivateGit, tools: Tools, copy: Copy)
                 if not asking:
                     console.note(f"your uncommitted changes come along ({shown}); `claudebox finish` takes them off")
             left = found.left if commit or not found.paths else [*found.left, *found.paths]
-            if left:
+            if left := [path for path in left if path not in asked]:  # those are copied
                 shown = console.list_some([console.shorten(path, 80) for path in left], _NAMED)
                 console.note(f"not committed, and stays behind: {shown} (`--copy FILE` brings a file)")
             return commit, onto
