@@ -211,6 +211,22 @@ def test_a_key_in_the_agent_s_own_file_is_read_by_the_broker(models, tmp_path, c
     assert served.requests[0][2]["authorization"] == "Bearer sk-from-the-file-0123456789"
 
 
+@pytest.mark.parametrize(
+    ("key", "removed"),
+    [("ollama", False), ("EMPTY", False), ("x", False), ("lm-studio", False), ("not-needed", False),
+     ("placeholder", False), ("sk-Vq7Zr2Lx9Tn4Kd8W", True)],
+)  # fmt: skip
+def test_a_word_that_stands_in_for_a_key_does_not_spoil_answers(models, key, removed):
+    # proves AUTH-01
+    said = f'the text "{key}" of a file'.encode()
+    served, (port,), placeholder = models(lambda visit: visit.reply(said), OPENAI, key=key)
+    with Web(port) as caller:
+        caller.post(RESPONSES[1], placeholder)
+        answer = caller.answer()[-1]
+    assert served.requests[0][2]["authorization"] == f"Bearer {key}"
+    assert answer == (said.replace(key.encode(), b"*" * len(key)) if removed else said)
+
+
 @pytest.mark.parametrize("content", ["{}", "{", '{"OPENAI_API_KEY": "sk-0123456789\\r\\nx: y"}'])
 def test_without_a_usable_key_in_that_file_nothing_is_asked_and_the_file_is_named(models, tmp_path, content):
     path = tmp_path / "auth.json"

@@ -11,6 +11,7 @@ from claudebox.agent import login
 from claudebox.agent.facts import read_field, text_at
 from claudebox.base import syscalls
 from claudebox.base.files import PACKAGE, Closing
+from claudebox.broker.secrets import is_guessable
 from claudebox.broker.wire import pack
 
 TYPE_CHECKING = False
@@ -33,7 +34,8 @@ class FixedCredential:
 
     def __init__(self, credentials: Iterable[Credential]) -> None:
         rows = [(row, _value(row)) for row in credentials]
-        self.secrets = tuple(value for _, value in rows if value)  # must never come back
+        # Must never come back; but a word that a service on this machine takes for a key is in ordinary text, too.
+        self.secrets = tuple(value for _, value in rows if not is_guessable(value.decode("ascii", "surrogateescape")))
         self._headers = [(row.header.encode(), row.prefix.encode() + value) for row, value in rows if value]
         self._unusable = next((row.name for row, value in rows if not value), "")
 

@@ -21,6 +21,7 @@ from claudebox.broker.http.messages import header
 from claudebox.broker.http.stream import Egress, Pool, Stream
 from claudebox.broker.metering import Meter, TokenUsage
 from claudebox.broker.reception import Room
+from claudebox.broker.secrets import is_guessable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 _AUTH = frozenset((b"authorization", b"x-api-key", b"proxy-authorization"))
 _INSPECTED = 1 << 20  # bytes of a request that are parsed for what it can cost
 _LONGEST = 32 << 20  # bytes of a request under a budget; the API's own limit
-_SHORTEST_SECRET = 8  # characters of a custom header that is removed from responses
 _MOST, _DESCRIPTORS = 256, 2  # connections; two ends each
 _NAME = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:@")
 _KINDS = {402: "billing_error", 401: "authentication_error", 403: "permission_error", 413: "request_too_large"}
@@ -137,14 +137,15 @@ class Provider:
         self._skipped = len(read_path(config.api.official))  # the endpoint has a path of its own
         self._authority = authority
         self._custom = tuple((name.encode(), value.encode()) for name, value in config.headers)
+        bare = (value.removeprefix("Bearer ") for _, value in config.headers)
+        self._custom_secrets = tuple(value.encode() for value in bare if not is_guessable(value))
         self._recognizers: dict[tuple[bytes, ...], Recognizer] = {}
         self._inspecting = asyncio.Lock()
 
     @property
     def recognizer(self) -> Recognizer:
         """Return what finds all credentials used so far."""
-        custom = (value.removeprefix(b"Bearer ") for _, value in self._custom if len(value) >= _SHORTEST_SECRET)
-        secrets = (*self.credential.secrets, *custom)
+        secrets = (*self.credential.secrets, *self._custom_secrets)
         if secrets not in self._recognizers:
             self._recognizers = {secrets: Recognizer((secret, b"") for secret in secrets)}
         return self._recognizers[secrets]

@@ -108,7 +108,7 @@ def check_value(value: str, secret: SecretRequest) -> None:
         raise ClaudeboxError(
             f"`{origin}`: the value for `{name}` has too many special characters to be recognised in every encoding"
         )
-    if not secret.weak and guessable_bits(value) < _FEWEST_BITS:
+    if not secret.weak and is_guessable(value):
         raise ClaudeboxError(
             f"`{origin}`: the value for `{name}` could be guessed, and answers without it would confirm a guess",
             hint='use a longer random value, or add `weak = "accept"` to this secret',
@@ -118,6 +118,11 @@ def check_value(value: str, secret: SecretRequest) -> None:
 def has_few_marks(value: str) -> bool:
     """Return whether the broker recognises every encoding of a value: a special character can become ten characters."""
     return 9 * sum(not char.isalnum() for char in value) <= len(value) + 64
+
+
+def is_guessable(value: str) -> bool:
+    """Return whether a value is a word rather than a token: `ollama`, `EMPTY`, `not-needed`."""
+    return guessable_bits(value) < _FEWEST_BITS
 
 
 def guessable_bits(value: str) -> float:
