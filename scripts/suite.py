@@ -87,8 +87,6 @@ def _run(python: list[str], marks: str, words: list[str], outcomes: dict[str, Ou
         first, second = Path(directory, "first"), Path(directory, "second")
         cache = ["-o", f"cache_dir={directory}/cache"]
         chosen = ["-m", marks] if marks else []
-        # Compile the tests once, or every worker would.
-        subprocess.run([*python, "-q", "--collect-only", *words], cwd=TOP, check=False, stdout=subprocess.DEVNULL)
         status = subprocess.run(
             [*python, "-q", "-n", WORKERS, *cache, f"--outcomes={first}", *chosen, *words], cwd=TOP, check=False
         ).returncode

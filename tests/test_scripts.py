@@ -84,6 +84,7 @@ def test_a_release_is_a_version_a_section_and_a_tag(clone):
     assert "nothing is listed" in _release(clone, "9.8.8").stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["", "v1.0.0", "1.0", "1.0.0-rc1", "1.0.0; true"])
 def test_a_release_needs_a_version(clone, word):
     result = _release(clone, word)

@@ -223,6 +223,7 @@ def test_a_login_that_ends_in_the_midst_of_a_session_is_renewed_outside(user_box
     assert read(path)["refreshToken"] == "refresh-renewed-1"
 
 
+@pytest.mark.slow
 def test_twenty_sandboxes_that_start_together_renew_a_login_at_its_end_once(user_box, hosts):
     # proves AUTH-02, I01
     certificate = user_box.write(f"{user_box.base}/authority.pem", Path(hosts.certificate).read_bytes())

@@ -324,6 +324,7 @@ def test_what_changed_in_other_writable_directories_is_reported(repository):
     assert silent(box.sh("true", flags=("--mount-rw", other)))
 
 
+@pytest.mark.slow
 def test_a_large_project_is_divided_and_what_is_out_of_time_is_named(user_box):
     # proves REPORT-01, REPORT-03
     user_box.host(

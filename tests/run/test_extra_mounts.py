@@ -206,6 +206,7 @@ def test_sockets_as_sources_are_refused_unless_they_are_meant(user_box, probe):
     assert meant.returncode == 0, meant.stderr
 
 
+@pytest.mark.slow
 def test_a_thousand_mounts_work(user_box):
     # proves EXT-02
     box = user_box

@@ -91,6 +91,7 @@ def test_root_behind_the_closed_home_of_another_user_is_told_whose_it_is(root_bo
     assert "belongs to" not in own.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["path", "config", "mount"])
 def test_a_thousand_links_stop_nothing(user_box, place):
     # proves E16
@@ -115,6 +116,7 @@ def test_a_thousand_links_stop_nothing(user_box, place):
         assert "there is no such file or directory" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("git", ["core.hooksPath l0", "include.path ../l0", "core.worktree ../l0", "l0", "../l0/x"])
 def test_git_through_a_thousand_links_stops_nothing(user_box, git):
     # proves E16, OLD-A25
