@@ -49,6 +49,22 @@ def test_imports_killed_at_random_moments_lose_nothing(pair):
     pair.host("git commit -q --allow-empty -m host")  # nothing stands in the user's way
 
 
+@pytest.mark.parametrize("state", ["branch", "detached"])
+def test_what_an_import_left_half_way_does_not_count_as_there(pair, state):
+    # proves GIT-03
+    if state == "detached":
+        pair.agent("git checkout -q --detach")
+    tips = pair.agent("for i in 1 2; do echo $i >>a; git commit -qam $i; done; git rev-parse HEAD HEAD^{tree}").split()
+    for name in (f"{tip[:2]}/{tip[2:]}" for tip in tips):  # without the commit before, and without a file
+        pair.host(f"mkdir -p .git/objects/{name[:2]}; cp {pair.own}/objects/{name} .git/objects/{name}")
+
+    result = pair.bring_back()
+
+    assert (result.error, result.refused) == ("", [])
+    assert pair.host("git log -2 --format=%s") == "2\n1\n"
+    pair.fsck()
+
+
 # An import that dies before, while or after HEAD, branch and index of the host move.
 KILLED = """
 import os, signal

@@ -355,7 +355,7 @@ def _why_not_head(head: str, host: Side, refs: dict[str, str], taken: frozenset[
         if name in taken:
             return f"has {shorten(name, 80)} checked out, and so has another checkout"
         return "" if refs.get(name) else f"has {shorten(name, 80)}, which did not come back"
-    return "" if host.is_id(head) and not host.lacks((head,)) else "has a commit that is on no branch"
+    return "" if host.is_id(head) and host.has_all((head,)) else "has a commit that is on no branch"
 
 
 def _register(common: str, owner: str, name: str, where: str, head: str, host: Side) -> None:

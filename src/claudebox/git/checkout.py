@@ -196,7 +196,7 @@ class Checkout:
     def _object_to(self, head: str, commit: str) -> str:
         """Return why the host cannot have this HEAD."""
         if not head.startswith("ref: "):
-            lacking = self._layout.only or not commit or self._host.lacks([commit])
+            lacking = self._layout.only or not commit or not self._host.has_all([commit])
             return "the commit of HEAD inside did not come back" if lacking else ""
         name, refs = head[5:], self._host.refs
         if name in refs:

@@ -119,6 +119,15 @@ class Side:
         found = self.box.git("cat-file", "--batch-check", data=data) if data else b""
         return [row.split(" ")[0] for row in found.decode("ascii", "replace").split("\n") if row.endswith(" missing")]
 
+    def has_all(self, ids: Iterable[str]) -> bool:
+        """Return whether these objects are there with all that they lead to, as far as refs do not.
+
+        That one exists is not enough: of an import that failed, the newest commit may be there without those before.
+        """
+        words = ("rev-list", "--objects", "--quiet", "--stdin", "--not", "--all")
+        data = "".join(f"{value}\n" for value in ids).encode()
+        return not data or self.box.ask(*words, data=data) is not None
+
     def contains(self, tip: str, commit: str) -> bool:
         """Return whether the history of one commit contains another."""
         return self.box.ask("merge-base", "--is-ancestor", commit, tip) is not None
@@ -376,7 +385,7 @@ def send(agent: Side, host: Side, moves: list[Move], carried: set[str], *, alone
 
     Temporary refs lead to such objects until `drop_carriers`.
     """
-    lacking = host.lacks(sorted(carried))
+    lacking = [] if host.has_all(carried) else sorted(carried)
     first = len(host.carriers)
     carriers = [Move(f"{host.carrier}{first + number}", "", value) for number, value in enumerate(lacking)]
     request = [*moves, *carriers]
