@@ -65,6 +65,25 @@ def test_what_an_import_left_half_way_does_not_count_as_there(pair, state):
     pair.fsck()
 
 
+def test_an_object_that_has_no_place_keeps_back_what_leads_to_it(pair):
+    # proves GIT-03
+    words = "HEAD~ HEAD~^{tree} HEAD~:a HEAD"
+    *needed, tip = pair.agent(f"for i in 1 2; do echo $i >>a; git commit -qm $i; done; git rev-parse {words}").split()
+    before = pair.refs()
+    places = (Path(f"{pair.real}/objects/{name[:2]}") for name in needed)
+    place = next(place for place in places if not place.exists())  # as if a gc had just removed the directory
+    place.write_text("")
+
+    refused = pair.bring_back().refused
+
+    assert [name for name, _ in refused] == ["refs/heads/main"]
+    assert pair.refs() == before
+    place.unlink()
+    assert pair.bring_back().refused == []
+    assert pair.host("git rev-parse HEAD") == f"{tip}\n"
+    pair.fsck()
+
+
 # An import that dies before, while or after HEAD, branch and index of the host move.
 KILLED = """
 import os, signal

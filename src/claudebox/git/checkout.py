@@ -138,6 +138,11 @@ class Checkout:
         found = {commit} if commit and head == commit and commit not in self._host.refs.values() else set()
         return found | ({self._agent_tree} - {"", self._base_tree, self._host_tree})
 
+    def forget(self, failed: set[str]) -> None:
+        """Bring no index that needs objects which did not come."""
+        if self._agent_tree in failed:
+            self._agent_tree = ""
+
     def read_changes(self) -> dict[bytes, str]:
         """Return paths and modes of what the agent has staged, once its objects have come."""
         if not self._agent_tree or self._agent_tree == self._base_tree:

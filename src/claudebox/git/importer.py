@@ -235,8 +235,11 @@ class _Import:
         inbound = [move for move in merged.inbound if f"ref: {move.name}" == agent.head()[0]]
         if len(inbound) < len(merged.inbound):
             self._follow([move for move in merged.inbound if move not in inbound])
+        failed = {value for value in carried if answers.get(value)}  # some of what they lead to may be there
+        self._refused.update((move.name, answers[move.new]) for move in (*here, *there) if move.new in failed)
+        here, there = ([move for move in moves if move.new not in failed] for moves in (here, there))
+        checkout.forget(failed)
         reason = self._settle(here, inbound)
-        self._refused.update((move.name, answers[move.new]) for move in (*here, *there) if answers.get(move.new))
         kept = {move: reason for move in here if host.refs.get(move.name, "") != move.new}
         if self._outward and not self._layout.only:
             self._notes += worktrees.bring_back(checkout, elsewhere, there, final=self._final)

@@ -52,7 +52,7 @@ _CHECKOUT_FILES = (
     "COMMIT_EDITMSG", "info/sparse-checkout",
 )  # fmt: skip
 _CHECKOUT_TREES = ("rebase-merge", "rebase-apply", "sequencer", "refs/bisect", "refs/worktree", "refs/rewritten")
-_COMMON_FILES = ("description", "packed-refs", "shallow", "info/exclude", "info/attributes", "info/grafts")
+_COMMON_FILES = ("description", "shallow", "info/exclude", "info/attributes", "info/grafts")
 _COMMON_TREES = ("rr-cache", "reftable")
 _MOVED_OVER = ("objects", "lfs")  # from the directory before
 _ENTRY = ("HEAD", "gitdir", "commondir", "locked")  # of a worktree that is not visible inside
@@ -141,8 +141,6 @@ def _fill(own: PrivateGit, new: str, *, kept: bool) -> tuple[bytes, bytes, bytes
         copier.files((*_COMMON_FILES, *(_CHECKOUT_FILES if checkout == "." else ("HEAD",))))
         copier.files(name for name in copier.names("") if name.startswith("sharedindex."))
         hidden = find_hidden(own.worktree, own.git_dir) if own.only else None
-        if hidden is not None:
-            _hide_packed(f"{new}/packed-refs", hidden)
         for tree in (*(_CHECKOUT_TREES if checkout == "." else ()), *_COMMON_TREES):
             copier.tree(tree)
         if kept:
@@ -208,7 +206,9 @@ def _copy_refs(
     os.makedirs(f"{new}/refs/tags", exist_ok=True)
     of_checkout = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
     found = {name: value for name, value in copier.contents("refs") if not name.startswith(of_checkout)}
+    copier.files(("packed-refs",))  # after the loose ones, which a gc of the host may just be moving there
     if hidden is not None:
+        _hide_packed(f"{new}/packed-refs", hidden)
         found = {name: value for name, value in found.items() if not hidden(name)}
     plain = {name: value for name, value in found.items() if not value.startswith(b"ref:")}
     written = found

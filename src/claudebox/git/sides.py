@@ -377,7 +377,8 @@ MOVED_MEANWHILE = "it moved meanwhile"
 _CAPABILITIES = "report-status delete-refs ofs-delta object-format="
 _PACK = ("git", "pack-objects", "--revs", "--stdout", "-q", "--delta-base-offset")
 _MOST_ALONE = 50  # refs that are sent one by one after a pack was refused
-_LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "reference already")
+# The last one: a gc of the host removed the directory that an object was to go into.
+_LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "reference already", "unable to migrate")
 
 
 def send(agent: Side, host: Side, moves: list[Move], carried: set[str], *, alone: bool = False) -> dict[str, str]:
@@ -406,7 +407,7 @@ def send(agent: Side, host: Side, moves: list[Move], carried: set[str], *, alone
         for move in moves[:_MOST_ALONE]:
             answers |= send(agent, host, [move], set(), alone=True)
         for value in lacking:
-            answers |= send(agent, host, [], {value}, alone=True)
+            answers |= {value: "", **send(agent, host, [], {value}, alone=True)}  # it may have come with another
         return {name: answers.get(name, failure) for name in (*(move.name for move in moves), *lacking)}
     said = {move.name: failure or answers.get(move.name, "git did not say why") for move in request}
     return {move.name: said[move.name] for move in moves} | {move.new: said[move.name] for move in carriers}

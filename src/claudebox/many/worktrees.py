@@ -283,6 +283,10 @@ def refuse_taken(box: GitSandbox, copy: Copy) -> None:
         )
 
 
+# Another git is just making a worktree, which this one could not read; or a gc took the one of this for a dead one.
+_LOST_RACES = ("failed to read", "No such file or directory")
+
+
 def _add(box: GitSandbox, own: PrivateGit, copy: Copy, start: str) -> str:
     """Make the branch and an empty worktree; return the commit."""
     refuse_taken(box, copy)
@@ -297,9 +301,9 @@ def _add(box: GitSandbox, own: PrivateGit, copy: Copy, start: str) -> str:
         except GitError as error:
             forget(own, copy)
             box.ask("update-ref", "-d", copy.ref, commit)
-            if not left or "failed to read" not in str(error):
+            if not left or not any(text in str(error) for text in _LOST_RACES):
                 raise
-            time.sleep(_PAUSE)  # another git is just making a worktree, which this one could not read
+            time.sleep(_PAUSE)
     return commit
 
 

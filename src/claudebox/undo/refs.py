@@ -40,11 +40,12 @@ def read_refs(private: str, common: str, git_dir: str, work_tree: str, only: str
 
     Refs of other worktrees have dashes for a value: this session does not change them.
     """
+    names = [name for kind in ("heads", "tags") for name in _loose(f"{common}/refs/{kind}", f"refs/{kind}")]
+    loose = {name: os.fsdecode((read_small(f"{common}/{name}") or b"").strip()) for name in names}
+    # After the loose ones, which a gc may just be moving there.
     packed = parse_refs(os.fsdecode(read_small(f"{common}/packed-refs", limit=1 << 28) or b""))
     refs = {name: value for name, value in packed.items() if name.startswith(("refs/heads/", "refs/tags/"))}
-    for kind in ("heads", "tags"):
-        for name in _loose(f"{common}/refs/{kind}", f"refs/{kind}"):
-            refs[name] = os.fsdecode((read_small(f"{common}/{name}") or b"").strip())
+    refs |= {name: value for name, value in loose.items() if value}
     others = _list_others(common, git_dir, work_tree, only, refs)
     refs = {
         name: _OTHER * len(value) if name in others else value
