@@ -68,7 +68,7 @@ def test_what_an_import_left_half_way_does_not_count_as_there(pair, state):
 def test_an_object_that_has_no_place_keeps_back_what_leads_to_it(pair):
     # proves GIT-03
     words = "HEAD~ HEAD~^{tree} HEAD~:a HEAD"
-    *needed, tip = pair.agent(f"for i in 1 2; do echo $i >>a; git commit -qm $i; done; git rev-parse {words}").split()
+    *needed, tip = pair.agent(f"for i in 1 2; do echo $i >>a; git commit -qam $i; done; git rev-parse {words}").split()
     before = pair.refs()
     places = (Path(f"{pair.real}/objects/{name[:2]}") for name in needed)
     place = next(place for place in places if not place.exists())  # as if a gc had just removed the directory
