@@ -389,7 +389,8 @@ def test_the_most_that_a_request_can_cost_is_told_by_its_text():
     [("gpt-5", True), ("gpt-5-2025-08-07", True), ("gpt-5@1", True), ("gpt-5.9", False), ("gpt-5.9-pro", False),
      ("gpt-50", False), ("o1x", False), ("claude-opus-4-20250514", True), ("gemini-2.5-pro-preview", True),
      ("gpt-5.1-codex-max", True), ("claude-3-5-sonnet-20241022-v2:0", True), ("gpt-5.3-pro", False),
-     ("gpt-4o-audio-preview", False), ("o3-deep-research-2025-06-26", False), ("gemini-2.5-flash-preview-tts", False)],
+     ("gpt-5-codex-mini", True), ("gpt-4o-audio-preview", False), ("o3-deep-research-2025-06-26", False),
+     ("gemini-2.5-flash-preview-tts", False)],
 )  # fmt: skip
 def test_a_newer_or_other_model_has_not_the_price_of_the_one_whose_name_begins_like_its_own(model, known):
     # proves COST-02

@@ -64,9 +64,10 @@ PRICES: dict[str, tuple[int, int, int]] = {
     "gemini-2.5-flash-image": (300, 30_000, 300),
     "gemini-3-pro-image": (2_000, 120_000, 2_000),
 }
-# What follows a model's name without another price, besides numbers: not `audio`, `deep-research`, `image`, `pro`.
+# What follows a model's name without a higher price, besides numbers: not `audio`, `deep-research`, `image`, `pro`.
 VARIANTS = frozenset((
-    "1m", "api", "chat", "codex", "customtools", "exp", "latest", "max", "preview", "search", "thinking", "v1", "v2",
+    "1m", "api", "chat", "codex", "customtools", "exp", "latest", "lite", "max", "mini", "nano", "preview", "search",
+    "thinking", "v1", "v2",
 ))  # fmt: skip
 # What a model that is not here counts as towards a budget, by who makes it: their dearest, but for one that is long
 # superseded (o1-pro).
