@@ -26,6 +26,7 @@ def used(user_box):
     os.symlink("../settings.toml", f"{box.home}/.claudebox/config.toml")
     box.write(f"{box.home}/.local/share/bash-completion/completions/claudebox", "complete")
     box.write(f"{box.home}/.local/share/bash-completion/completions/other", "complete")
+    box.write(f"{box.home}/.local/share/claudebox/client/node_modules/@anthropic-ai/claude-code/package.json", "{}")
     box.mkdir(f"{box.project}/.git/refs/claudebox")
     return box
 
@@ -50,6 +51,7 @@ def test_everything_goes_after_a_question_and_nothing_of_the_users(used):
     assert not os.path.exists(f"{box.project}/.git/refs/claudebox")
     assert not os.path.exists(f"{box.home}/.local/share/bash-completion/completions/claudebox")
     assert os.path.exists(f"{box.home}/.local/share/bash-completion/completions/other")
+    assert not os.path.exists(f"{box.home}/.local/share/claudebox/client")
     assert Path(box.home, "settings.toml").read_text() == 'network = "full"\n'
     assert "inside" in box.host("git", "log", "--format=%s").stdout
     assert "nothing of claudebox is left" in box.claudebox("uninstall").stderr

@@ -37,6 +37,7 @@ _SHELL_FILES = (
     ".config/fish/completions/claudebox.fish",
     ".zfunc/_claudebox",
 )
+_CLIENT = "node_modules/@anthropic-ai/claude-code"  # of `scripts/run`, where there was none
 _PROFILE = "/etc/apparmor.d/claudebox-bwrap"
 
 
@@ -53,6 +54,9 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     rows = [(f"~/{STATE}", _describe(state, len(projects)))] if present else []
     rows += [(path.replace(home, "~", 1), "man page" if "/man/" in path else "completion") for path in files]
     rows += [(path, "empty") for path in refs]
+    client = f"{environ.get('XDG_DATA_HOME') or f'{home}/.local/share'}/claudebox/client"
+    if fetched := os.path.isdir(f"{client}/{_CLIENT}"):
+        rows.append((client.replace(home, "~", 1), f"{_measure(client)}: the client that `scripts/run` fetched"))
     if not rows:
         console.note("nothing of claudebox is left in your home")
         _name_program(home)
@@ -62,8 +66,10 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     if not flags.on("yes") and not console.confirm(question, default=False):
         return DECLINED
     failed = [path for path in (*files, *refs) if not _remove(path)]
+    if fetched and not _remove_tree(client):
+        failed.append(client)
     if present:
-        failed += _remove_state(home, state, projects, environ)
+        failed += _remove_state(state, projects, environ)
     for path in failed:
         console.warn(f"`{path}` could not be removed")
     _name_program(home)
@@ -89,12 +95,15 @@ def _projects(state: str) -> list[tuple[str, str]]:
 
 
 def _describe(state: str, projects: int) -> str:
-    unseen: list[tuple[str, str]] = []
-    size = human(sum(status.st_blocks * 512 for _, status in trees.walk(state, unseen)))
     parts = [f"conversations, snapshots for undo and caches of {projects} project{'s' * (projects != 1)}", "logs"]
     parts += ["your settings"] if os.path.lexists(f"{state}/config.toml") else []
     parts += ["a login"] if os.path.exists(f"{state}/login/credentials.json") else []
-    return f"{size}: {', '.join(parts)}"
+    return f"{_measure(state)}: {', '.join(parts)}"
+
+
+def _measure(directory: str) -> str:
+    unseen: list[tuple[str, str]] = []
+    return human(sum(status.st_blocks * 512 for _, status in trees.walk(directory, unseen)))
 
 
 def _empty_refs(root: str) -> list[str]:
@@ -115,7 +124,15 @@ def _remove(path: str) -> bool:
     return True
 
 
-def _remove_state(home: str, state: str, projects: dict[str, str], environ: dict[str, str]) -> list[str]:
+def _remove_tree(path: str) -> bool:
+    try:
+        trees.remove(*os.path.split(path))
+    except OSError:
+        return False
+    return True
+
+
+def _remove_state(state: str, projects: dict[str, str], environ: dict[str, str]) -> list[str]:
     """Remove the state, after what it records outside of it; return what could not be removed."""
     for name, root in projects.items():
         with contextlib.suppress(OSError, ClaudeboxError):
@@ -125,11 +142,7 @@ def _remove_state(home: str, state: str, projects: dict[str, str], environ: dict
         tmux.end()
         if not tmux.directory.startswith(f"{state}/"):
             trees.remove(*os.path.split(tmux.directory))
-    try:
-        trees.remove(home, STATE)
-    except OSError:
-        return [state]
-    return []
+    return [] if _remove_tree(state) else [state]
 
 
 def _name_program(home: str) -> None:
