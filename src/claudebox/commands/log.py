@@ -147,8 +147,9 @@ def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Filte
     return wanted
 
 
-def _out(text: str) -> None:
-    write_all(1, f"{text}\n".encode("utf-8", "backslashreplace"))
+def _out(text: str, start: str = "") -> None:
+    lines = console.wrap(text, start) if os.isatty(1) else (start + text,)
+    write_all(1, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
 
 
 def _show(line: Line, *, as_json: bool) -> None:
@@ -175,7 +176,7 @@ def _show(line: Line, *, as_json: bool) -> None:
         case "broker" if lost := _number(line.get("lost")):
             _out(f"{moment}  {lost} connections or answers could not be logged")
         case "decision":
-            _out(f"{moment}  {_row(line)}")
+            _out(_row(line), f"{moment}  ")
         case _:  # of a later version
             pass
     return None
