@@ -119,6 +119,10 @@ def test_what_was_masked_stays_so_however_much_there_is_to_search(top):
     again = find(top)
     path.write_text("replaced\n")
     moved.unlink()
+    new = write(top / "program.py")
+    if new.stat().st_ino == row.identity[1]:
+        assert str(new) not in [row.path for row in find(top).files], "it has the inode by chance"
+    new.unlink()
     gone = find(top, seconds=-1.0)
 
     assert [row.path for row in searched.files] == [str(path)]

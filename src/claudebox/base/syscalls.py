@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 
 TYPE_CHECKING = False
 
@@ -30,14 +31,16 @@ else:
         from _sha256 import sha256 as _sha256
 
 __all__ = [
-    "call", "landlock_abi", "memory_file", "new_sha1", "new_sha256", "parse_json", "render_json", "sha256", "signal",
-    "socket",
+    "birth_time", "call", "landlock_abi", "memory_file", "new_sha1", "new_sha256", "parse_json", "render_json",
+    "sha256", "signal", "socket",
 ]  # fmt: skip
 
 _LANDLOCK_CREATE_RULESET = 444  # the same on every architecture
 _LANDLOCK_VERSION = 1
 _MFD_EXEC = 0x10  # since Linux 6.3
 LANDLOCK_ABI_WITH_SCOPES = 6
+_AT_FDCWD, _AT_SYMLINK_NOFOLLOW = -100, 0x100
+_STATX_BTIME, _STATX_SIZE = 0x800, 256
 
 
 def call(function: str, *args: int | bytes | None) -> int:
@@ -51,6 +54,19 @@ def call(function: str, *args: int | bytes | None) -> int:
 def landlock_abi() -> int:
     """Return the version of Landlock in this kernel, 0 where there is none."""
     return max(0, call("syscall", _LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION))
+
+
+def birth_time(path: str) -> float:
+    """Return when a file was made, in seconds since 1970; 0 if its file system does not know."""
+    status = bytes(_STATX_SIZE)  # of nobody else, so the kernel may write into it
+    try:
+        failed = call("statx", _AT_FDCWD, os.fsencode(path) + b"\0", _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, status)
+    except OSError:  # the C library has no such function
+        return 0.0
+    if failed or not int.from_bytes(status[:4], sys.byteorder) & _STATX_BTIME:
+        return 0.0
+    seconds, fraction = (int.from_bytes(status[at : at + size], sys.byteorder) for at, size in ((80, 8), (88, 4)))
+    return seconds + fraction / 1e9
 
 
 new_sha256 = _sha256

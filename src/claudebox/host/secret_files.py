@@ -13,6 +13,7 @@ import stat
 from claudebox.base.errors import ClaudeboxError
 from claudebox.base.files import Closing, read_small, real_path
 from claudebox.base.records import Value
+from claudebox.base.syscalls import birth_time
 from claudebox.host import project_search
 from claudebox.host.records import SecretFile
 from claudebox.tables.secret_files import find_kind
@@ -71,8 +72,7 @@ def find_secrets(
         for path, identity in again:
             if path not in found and identity in linked:
                 found[path] = linked[identity].replace(path=path)
-            elif path not in found:
-                kind = find_kind(os.path.basename(path)) or "bare"
+            elif path not in found and (kind := find_kind(os.path.basename(path)) or _kind_of_moved(path, instance)):
                 found |= {row.path: row for row in _examine({path: kind}, tops, committed)}
         unsearched = unsearched or rest
         missing -= {identity for _, identity in again}
@@ -98,6 +98,11 @@ def _find_in_place(known: dict[Identity, str]) -> Suspects:
         if kind or (status.st_dev, status.st_ino) == identity:
             found[path] = kind or "bare"
     return found
+
+
+def _kind_of_moved(path: str, instance: Instance) -> FileKind:
+    """Return the kind of a file that was masked under another name; a new one may have the inode of a deleted one."""
+    return "bare" if birth_time(path) <= os.stat(f"{instance.directory}/{REMEMBERED}").st_mtime else ""
 
 
 def list_values(files: Iterable[SecretFile]) -> Iterator[tuple[str, str]]:
