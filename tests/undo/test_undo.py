@@ -213,6 +213,21 @@ def test_nothing_goes_that_could_not_be_brought_back(user_project):
         assert f"not restored: {name}: " in said
 
 
+def test_files_that_took_the_inodes_of_what_is_not_kept_go(user_project):
+    # proves UNDO-02
+    sh(user_project, "mkdir -p node_modules/a; for i in $(seq 99); do echo $i >node_modules/a/$i; done")
+    numbers = {path.stat().st_ino for path in Path(user_project.project, "node_modules/a").iterdir()}
+    session(user_project, "mv node_modules/a/1 moved; rm -r node_modules; mkdir new; cd new; "
+            "for i in $(seq 99); do echo $i >$i; done")  # fmt: skip
+    if not numbers & {path.stat().st_ino for path in Path(user_project.project, "new").iterdir()}:
+        pytest.skip("this file system does not reuse inodes")
+
+    undo(user_project, status=125)
+
+    assert not Path(user_project.project, "new").exists()
+    assert Path(user_project.project, "moved").read_text() == "1\n", "it is kept nowhere"
+
+
 LATER = (
     "echo mine >>notes; echo mine >mine; mkdir -p made/own; echo mine >made/own/f; rm crlf second; chmod 711 src; "
     "git branch later; git tag mark"

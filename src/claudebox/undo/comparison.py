@@ -126,7 +126,7 @@ class Comparison:
         self.unreached = sorted(path for path in unreached if not self.find_closed(path))
         rows = self.before.values()
         self._inodes = {entry.inode for entry in rows}
-        self._unkept_inodes = {entry.inode for entry in rows if entry.kind in "f?" and not entry.content}
+        self._unkept = {entry.inode: entry for entry in rows if entry.kind in "f?" and not entry.content}
         self._compare()
 
     @property
@@ -183,9 +183,9 @@ class Comparison:
             return ""
         if (os.path.dirname(path) or ".") in self._start.late:
             return _BEFORE
-        if now.inode in self._unkept_inodes or (
-            now.ctime < self._start.began - TICK and now.inode not in self._inodes and now.kind != "d"
-        ):
+        moved = now.inode in self._unkept and self._unkept[now.inode].is_moved(now)
+        older = now.ctime < self._start.began - TICK and now.inode not in self._inodes
+        if moved or (older and now.kind != "d"):
             return _OLDER
         return "" if now.is_kept else _ONE_WAY
 
