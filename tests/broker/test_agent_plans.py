@@ -8,6 +8,7 @@ import pytest
 from tests.support import hosts
 
 from claudebox.agent import kinds
+from claudebox.base.errors import ClaudeboxError
 from claudebox.broker import wire
 from claudebox.broker.facts import ModelLogin, find_model_logins
 from claudebox.broker.model_api import Openings
@@ -94,6 +95,18 @@ def test_a_key_that_goes_elsewhere_is_a_launch_to_be_approved(name, network):
         secrets = next(line for line in audit.lines(plan, None, asking=True) if "secrets" in line)
         assert f"{api.keys[0]} stays outside" in secrets
         assert f"withheld: {api.keys[0]}" not in secrets
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [("codex", "OPENAI_API_KEY"), ("codex", "OPENAI_ORGANIZATION"), ("claude", "ANTHROPIC_API_KEY"),
+     ("claude", "ANTHROPIC_AUTH_TOKEN")],
+)  # fmt: skip
+@pytest.mark.parametrize("value", ["a\r\nx: y", "a\nb", "é"])
+def test_what_no_header_can_carry_is_refused_by_its_variable(agent, name, value):
+    # proves AUTH-01
+    with pytest.raises(ClaudeboxError, match=f"`{name}`"):
+        make(agent, **{"OPENAI_API_KEY": KEY, name: value})
 
 
 def test_several_keys_are_told_in_one_sentence():

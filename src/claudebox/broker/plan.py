@@ -104,7 +104,7 @@ def _models(policy: Policy, host: Host) -> Iterator[ApiConfig]:
         endpoint = _endpoint_of(api.base_url, api.official, policy, host)
         if file is not None and file.address:  # a key belongs to the address beside it
             endpoint = read_endpoint(file.address, f"{api.base_url} in {_spell(file.path, host)}")
-        credential = Credential(name, _key(environ, name) if name else "", api.header, api.prefix)
+        credential = Credential(name, _header(environ, name) if name else "", api.header, api.prefix)
         if kind is not None and kind.official:
             endpoint = read_endpoint(kind.official)
         if file is not None and file.field:
@@ -114,7 +114,7 @@ def _models(policy: Policy, host: Host) -> Iterator[ApiConfig]:
             api.placeholder if shared else api.placeholder + PLACEHOLDER,
             api,
             credentials=() if kind is not None else (credential,),
-            headers=tuple((field, environ[name]) for name, field in api.headers if environ.get(name)),
+            headers=tuple((field, _header(environ, name)) for name, field in api.headers if environ.get(name)),
             login=file.path if file is not None and kind is not None else "",
             login_kind=kind,
             login_owner=f"the login in {_spell(file.path, host)}" if file is not None else "",
@@ -131,8 +131,8 @@ def _spell(path: str, host: Host) -> str:
     return f"~{path.removeprefix(host.home)}" if path.startswith(f"{host.home}/") else path
 
 
-def _key(environ: dict[str, str], name: str) -> str:
-    """Return a key; refuse one that no header can carry, which could smuggle others."""
+def _header(environ: dict[str, str], name: str) -> str:
+    """Return the value of a header; refuse one that none can carry, which could smuggle others."""
     value = environ[name].strip()
     if not value.isascii() or not value.isprintable():
         raise ClaudeboxError(f"`{name}` has characters that no HTTP header can carry")
@@ -171,7 +171,7 @@ def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
         endpoint=endpoint,
         api=upstream.api,
         placeholder=upstream.placeholder,
-        credentials=tuple(_credential(name, environ[name]) for name in names),
+        credentials=tuple(_credential(name, _header(environ, name)) for name in names),
         headers=read_headers(environ.get(upstream.headers, ""), upstream.headers),
         login=host.agent.login.path if held == "login" else "",
         login_kind=upstream.login if held == "login" else None,
