@@ -167,7 +167,7 @@ def test_no_planted_value_survives_and_the_copy_parses(name, found):
 BARE = {
     ".vault-token": "{}\n", "master.key": "{}", ".pgpass": "localhost:5432:*:alice:{}\n", ".htpasswd": "alice:{}\n",
     ".netrc": "machine example.org\n  login alice\n  password {}\n", ".git-credentials": "https://alice:{}@example.org\n",
-    "password.txt": "{}\n", ".pgpass.bak": "# mine\n*:*:*:bob:{}\n",
+    "password.txt": "{}\n", ".curlrc": 'user = "alice:{}"\n', ".pgpass.bak": "# mine\n*:*:*:bob:{}\n",
 }  # fmt: skip
 
 
@@ -210,6 +210,8 @@ def test_comments_lists_and_addresses_are_masked(name, value):
         "password:\n  value: {}", '{{"password": {{"value": "{}"}}}}', "PIN={}", "seed_phrase={}",
         "token = <<EOT\n  my {} is\nEOT\n", "<c><password>{}</password></c>", "<c><password>\n{}\n</password></c>",
         "<c>\n<s n='it' password=\"{}\"/>\n</c>",
+        '<c><add key="ClearTextPassword" value="{}"/></c>', "x: 1 # password: {}",
+        '{{\n  "a": 1, // "password": "{}"\n}}', '{{\n  /* "password": "{}" */\n}}',
     ],
 )  # fmt: skip
 @given(value=passwords.filter(lambda text: text.isalnum()))
@@ -228,7 +230,7 @@ def test_settings_hide_what_a_name_tells_of_in_every_spelling(line, value):
         ("secrets.xml", "<resources><string name='maps'>{}</string></resources>"),
         ("secrets.plist", "<?xml version='1.0'?>\n<plist><dict><key>Pin</key><string>{}</string></dict></plist>"),
         ("credentials.xml", "<a><add key='maps' value='{}'/></a>"),
-        (".env", "PASSWORD={}"),
+        (".env", "PASSWORD={}"), (".pgpass", "localhost:5432:db:alice:{}\n"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("value", ["swordfish", "correct horse battery", "1234"])

@@ -27,6 +27,7 @@ _BETWEEN_WORDS = frozenset(" \t\r\n\f\v,;:=/@\"'`{}[]()<>&?")
 # Texts of some programs, and the names below which everything is a secret in them.
 _PROGRAMS = {"kind: Secret": ("data", "stringData"), '"terraform_version"': ("result", "value")}
 _NAMING = ("name", "id", "username", "url", "host")  # tags whose text is no secret
+_NAMES = ("key", "name", "id")  # attributes that name what `value` is
 _NAMING_IN_PLIST = ("key", "date")
 _CONTAINERS = ("value", "values", "default")  # what is below such a name is what the name above says
 _PROSE = 3  # words of a comment after `name: `, which are no value then
@@ -134,7 +135,10 @@ class _Masker:
         if self._bare:
             start = _skip(line, 0)
             start += line.startswith("#", start)
-            return line[:start] + "".join(map(_mask_bare, _split(line[start:], " \t:")))
+            text = line[start:].rstrip()
+            *parts, last = _split(text, " \t:")
+            final = secret_values.fake(last) if last.isdigit() else _mask_bare(last)  # no port is the last word
+            return line[:start] + "".join(map(_mask_bare, parts)) + final + line[start + len(text) :]
         return self._mask_flow(line, 0) if self._braces else self._mask_block(line)
 
     def _mask_markup(self, line: str) -> Iterator[str]:
@@ -163,19 +167,21 @@ class _Masker:
             at = end + 1
 
     def _mask_attributes(self, tag: str) -> Iterator[str]:
-        start, quote, name = 0, "", ""
+        start, quote, name, tells = 0, "", "", False
         for at, char in enumerate(tag):
             if not quote and char in "\"'":
                 quote, name = char, tag[start:at].rstrip(" =").rpartition(" ")[2]
                 yield tag[start : at + 1]
                 start = at + 1
             elif char == quote:
-                yield self._mask_attribute(name, tag[start:at])
+                yield self._mask_attribute(name, tag[start:at], tells=tells)
+                tells = tells or (name in _NAMES and secret_values.tells(tag[start:at]))
                 start, quote = at, ""
-        yield self._mask_attribute(name, tag[start:]) if quote else tag[start:]
+        yield self._mask_attribute(name, tag[start:], tells=tells) if quote else tag[start:]
 
-    def _mask_attribute(self, name: str, value: str) -> str:
-        is_secret = secret_values.tells(name) or (self._usual == "plain" and name in _CONTAINERS)
+    def _mask_attribute(self, name: str, value: str, *, tells: bool) -> str:
+        is_value = name in _CONTAINERS and (tells or self._usual == "plain")
+        is_secret = is_value or (name not in _NAMES and secret_values.tells(name))
         return secret_values.mask(value, "nothing" if is_secret else self._usual)
 
     def _go_on(self, line: str) -> str:
@@ -267,7 +273,7 @@ class _Masker:
             self._quote, self._quoted = word, strictness
             return line[start:]
         rest = line[at + len(value) : end]
-        comment = secret_values.mask_prose(line[end:]) if end is not None else ""  # some programs know none
+        comment = self._mask_block(line[end:]) if end is not None else ""  # some programs know none
         return line[start:at] + secret_values.mask(value, strictness) + rest + comment
 
     def _mask_flow(self, line: str, start: int, outer: _Level | None = None) -> str:
@@ -302,8 +308,8 @@ class _Masker:
                     continue
             elif char in _BLANKS:
                 end = _skip(line, at)
-            elif char == "#" and (at == start or line[at - 1] in _BLANKS):  # a comment
-                tells, can_be_name, name, end = False, bool(self._braces), "", at + 1
+            elif line.startswith(("#", "//", "/*"), at) and (at == start or line[at - 1] in _BLANKS):  # a comment
+                tells, can_be_name, name, end = False, bool(self._braces), "", at + 1 + (char == "/")
             else:
                 end, word_name = self._find_word(line, at, can_be_name=can_be_name)
                 if word_name is not None:
@@ -396,7 +402,7 @@ def _split(text: str, marks: str) -> list[str]:
 
 
 def _mask_bare(word: str) -> str:
-    is_shown = word in _BARE_WORDS or (word.isdigit() and len(word) <= _PORT)
+    is_shown = not word or word in " \t:" or word in _BARE_WORDS or (word.isdigit() and len(word) <= _PORT)
     return word if is_shown else secret_values.fake(word)
 
 

@@ -20,7 +20,7 @@ _BARE = (
     ".smbcredentials", ".secret", ".token", ".password", ".passwd", "secrets.txt", "tokens.txt",
     "passwords.txt", "apikey.txt", "deploy_key", "private_key", "ssh_key",
     "api_key", "secret_key", "api-key", "apikey", ".apikey", ".api_key", "secret", "token", "passwd", "password",
-    "passwords", ".vault_password", ".ansible_vault", "secring.gpg", "encrypted_data_bag_secret",
+    "passwords", ".vault_password", ".ansible_vault", "secring.gpg", ".curlrc", "encrypted_data_bag_secret",
 )  # fmt: skip
 _KEYED = (
     ".env", ".envrc", ".flaskenv", ".dev.vars", ".secrets", ".npmrc", ".pypirc", ".my.cnf", ".dockercfg",
@@ -29,7 +29,7 @@ _KEYED = (
     "keystore.properties", "key.properties", "signing.properties", "gcp-key.json",
     "application_default_credentials.json", "serviceaccountkey.json", "secret_key_base",
     "secrets", ".credentials", ".rclone.conf", "kaggle.json", "pg_service.conf", ".pg_service.conf", "wg0.conf",
-    ".curlrc", ".wgetrc", ".msmtprc", ".fetchmailrc", "sftp.json", "sftp-config.json", ".ftpconfig", "rootkey.csv",
+    ".wgetrc", ".msmtprc", ".fetchmailrc", "sftp.json", "sftp-config.json", ".ftpconfig", "rootkey.csv",
     "settings-security.xml", "sitemanager.xml",
 )  # fmt: skip
 _MIXED = (
