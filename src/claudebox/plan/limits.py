@@ -34,7 +34,7 @@ def spell_limits(limits: LimitRequest) -> str:
     rows = (
         (limits.seconds, f"{limits.seconds:.0f} s"),
         (limits.processes, f"{limits.processes} processes"),
-        (limits.scratch, f"{limits.scratch >> 20} MiB of scratch each"),
+        (limits.scratch, f"{limits.scratch >> 20} MiB for each of /tmp, the home and /dev/shm"),
         (limits.memory, f"{limits.memory >> 20} MiB of memory"),
         (limits.cpus, f"{limits.cpus / 100:g} processors"),
     )
