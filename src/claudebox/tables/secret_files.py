@@ -88,7 +88,7 @@ def find_kind(name: str, *, top: bool = False) -> FileKind:
     if kind := _KINDS.get(lower):
         return kind
     is_environment = lower.startswith((".env", "..env")) and not lower.partition("env")[2][:1].isalnum()
-    if is_environment or lower.startswith(_STARTS) or lower.endswith(_ENDS):
+    if is_environment or ".env." in lower or lower.startswith(_STARTS) or lower.endswith(_ENDS):
         if lower.endswith(_EXAMPLES):
             return ""
         return "bare" if lower.startswith(_BARE_STARTS) or lower.endswith(_BARE_ENDS) else "keyed"
