@@ -90,13 +90,13 @@ def test_what_is_staged_or_committed_by_plumbing_stays_inside(user_box):
         f"git checkout -q main; git reset -q --soft theirs~1; {stage}; git commit -qm innocent",
     ):
         result = box.sh(script)
-        assert "`.gitcfg`, which your git obeys" in result.stderr, result.stderr
+        assert "`.gitcfg`, which is read-only inside" in result.stderr, result.stderr
         assert sh(box, "git log -1 --format=%s; git branch --show-current; git diff --cached --stat") == "host\nmain\n"
         assert not has_mark(box, use)
     sh(box, "git merge -q $(git for-each-ref --format='%(refname)' refs/heads/claudebox | tail -1)")
     assert has_mark(box, "git status")  # the positive control
     more = box.sh("git log -1 --format=%s; echo more >>a; git commit -qm more a")
-    assert "your git obeys" not in more.stderr, more.stderr
+    assert "read-only inside" not in more.stderr, more.stderr
     assert sh(box, "git log -1 --format=%s") == "more\n"
 
 
@@ -119,8 +119,8 @@ def test_what_a_submodule_or_another_worktree_obeys_comes_under_another_name(box
     outer = box.sh(f"{change}; git branch more")
     box.project = main
 
-    assert "main changes `hk/post-checkout`, which your git obeys: it arrived as" in inner.stderr, inner.stderr
-    assert "feature changes `hk/post-checkout`, which your git obeys: it arrived as" in outer.stderr, outer.stderr
+    assert "main changes `hk/post-checkout`, which is read-only inside: it arrived as" in inner.stderr, inner.stderr
+    assert "feature changes `hk/post-checkout`, which is read-only inside: it arrived as" in outer.stderr, outer.stderr
     use = "git stash; git checkout -q -b n; git merge -q {0} || true; git checkout -q -b m"
     assert sh(box, "git log -1 --format=%s feature; git -C lib log -1 --format=%s main") == "lib\nhk\n"
     assert not has_mark(box, use.format("feature"))

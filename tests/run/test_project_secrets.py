@@ -581,3 +581,18 @@ def test_a_masked_file_keeps_its_mode(user_box):
     user_box.write("bin/start.env", f"API_KEY={SECRET}\n", mode=0o755)
 
     assert user_box.sh("stat -c %a .pgpass bin/start.env").stdout == "600\n755\n"
+
+
+def test_a_commit_of_fake_values_moves_no_branch(box):
+    # proves MASK-01, GIT-03
+    checkout = repositories.make(box)
+    checkout.sh("echo .env >.git/info/exclude")
+    box.write(".env", f"API_KEY={SECRET}\n")
+    forged = "git update-index --add --cacheinfo 100644,$(git hash-object -w --no-filters .env),.env"
+    result = box.sh(f"{forged}; git commit -qm fake; git checkout -q -b other HEAD~; echo 1 >a; git commit -qam real")
+
+    assert "main changes `.env`, which is read-only inside: it arrived as claudebox/" in result.stderr
+    assert checkout.sh("git log -1 --format=%s main").strip() != "fake"
+    assert checkout.sh("git log -1 --format=%s other") == "real\n"  # the control
+    assert Path(box.project, ".env").read_text() == f"API_KEY={SECRET}\n"
+    assert checkout.sh("git ls-files .env; git reset -q --hard; cat .env") == f"API_KEY={SECRET}\n"

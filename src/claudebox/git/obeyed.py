@@ -1,8 +1,8 @@
 """Commits that change what tools of the host obey: hooks, included configuration, programs that git is told to run.
 
 Such paths are read-only in the project, but a commit can change them, and the next `git checkout`, `stash` or `reset`
-of the user writes them. So such a branch arrives under another name, for the user to look at. What other tools obey is
-named.
+of the user writes them. So such a branch arrives under another name, for the user to look at, and one that has a masked
+file as well: its values would be the fake ones. What other tools obey is named.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _is_known(agent: Side, layout: Layout, new: str, host: Side, hit: str) -> bo
 
 def describe(name: str, path: str, arrived: str = "") -> str:
     """Return the line about a ref that changes what git of the host obeys."""
-    what = f"{name} changes `{shorten(path, 80)}`, which your git obeys"
+    what = f"{name} changes `{shorten(path, 80)}`, which is read-only inside"
     where = shorten(arrived.removeprefix(HEADS), 120)
     return f"{what}: it arrived as {where}; look at it, then merge that" if arrived else what
 
@@ -96,7 +96,7 @@ def describe(name: str, path: str, arrived: str = "") -> str:
 def describe_checkout(paths: frozenset[bytes]) -> list[str]:
     """Return the line about HEAD and index, if they stay."""
     rows = [f"`{shorten(os.fsdecode(path), 80)}`" for path in sorted(paths)[:1]]
-    return [f"HEAD or index inside change {row}, which your git obeys: yours stay as they are" for row in rows]
+    return [f"HEAD or index inside change {row}, which is read-only inside: yours stay as they are" for row in rows]
 
 
 def describe_others(rows: dict[str, tuple[str, ...]]) -> list[str]:

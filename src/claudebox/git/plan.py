@@ -197,7 +197,7 @@ def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[Private
             ref_format=formats.get("refstorage", "files").lower(),
             only="" if directory.place else repository.branch,
             visible=_visible(policy, host),
-            obeyed=tuple(_obeyed(policy, repository, directory)),
+            obeyed=(*_obeyed(policy, repository, directory), *masked),
             masked=masked,
         )
 
