@@ -47,7 +47,7 @@ class Layout(Value):
     depth: int = 0  # of a submodule: how many repositories are around it
     module: str = ""  # of a submodule: its name
     only: str = ""  # of an agent's worktree: the only ref that moves
-    obeyed: tuple[str, ...] = ()  # paths that no commit of an agent changes: the user's git obeys them, or they are masked
+    obeyed: tuple[str, ...] = ()  # paths that no commit may change: git obeys them, or they are masked
     common_inode: int = 0  # when it was set up; 0: not known. A device may have another number after a reboot.
     work_tree_inode: int = 0
 
