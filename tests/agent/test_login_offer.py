@@ -26,7 +26,7 @@ def test_the_account_is_named_and_nothing_is_kept_unless_the_user_says_yes(user_
     agent(user_box, MAKE + NAMED)
     with Terminal(user_box) as terminal:
         terminal.type(f"{user_box.program} -y")
-        shown = terminal.expect(r"A login was made inside, for (.*) \(as the sandbox says it\).*\[y/N\]")[1]
+        shown = terminal.expect(r"A login was made inside, for ([^()]*)\(as the[^()]*\)[^\[]*\[y/N\]")[1]
         terminal.type(reply)
         assert terminal.prompt() == 0
 

@@ -94,7 +94,7 @@ def test_a_fork_that_fails_is_tried_again_and_ends_nothing(user_box, background,
     limit_processes(user_box, process.pid, "1")
     time.sleep(4)  # the first attempt, and some more
     assert process.poll() is None
-    assert len(os.listdir(f"/proc/{process.pid}/fd")) <= before + 1
+    wait_until(lambda: len(os.listdir(f"/proc/{process.pid}/fd")) <= before + 1, "what failed is closed again")
     assert not has_commit(checkout, "inside")  # control: nothing could be started
 
     limit_processes(user_box, process.pid, "4000")
