@@ -155,7 +155,7 @@ import os, signal, time
 def stop(*_):
     time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGSTOP)
-    os.write(1, b"back\n")
+    os.write(1, b"back\\n")
 signal.signal(signal.SIGTSTP, stop)
 print("ready", flush=True)
 while True:
