@@ -151,16 +151,16 @@ def test_a_wrapper_that_is_killed_or_stopped_leaves_the_keys_to_the_shell(user_b
 
 
 HANDLER = """\
-import os, signal, time
-def stop(*_):
-    time.sleep(0.3)
-    os.kill(os.getpid(), signal.SIGSTOP)
-    os.write(1, b"back\\n")
-signal.signal(signal.SIGTSTP, stop)
+import os, select, signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])  # a handler would wait where `input` is about to
 print("ready", flush=True)
 while True:
-    line = input()
-    print("read", line, flush=True)
+    if signal.sigtimedwait([signal.SIGTSTP], 0.02):
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        print("back", flush=True)
+    elif select.select([0], [], [], 0)[0]:
+        print("read", input(), flush=True)
 """
 
 
