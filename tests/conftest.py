@@ -259,10 +259,18 @@ def account(request: pytest.FixtureRequest, ordinary_account: Account) -> Accoun
     return Account("root", 0, 0) if request.param == "root" else ordinary_account
 
 
-def every_case(name: str, values: Iterable[object], *, as_root: int) -> pytest.MarkDecorator:
+def few(values: Iterable[object], count: int) -> list[object]:
+    """Return parameters, many of a kind: the gate tries so many of them, spread evenly, and a release tries all."""
+    chosen = list(values)
+    kept = {number * len(chosen) // count for number in range(count)}
+    rows = [value if isinstance(value, tuple) else (value,) for value in chosen]
+    return [pytest.param(*row, marks=() if number in kept else pytest.mark.slow) for number, row in enumerate(rows)]
+
+
+def every_case(name: str, values: Iterable[object], *, as_root: int, in_gate: int = 0) -> pytest.MarkDecorator:
     """Try every case as an ordinary user, and a number of them as root: for what the account changes little about."""
     chosen, accounts = list(values), _accounts()
-    rows = [(accounts[-1], value) for value in chosen]
+    rows = few([(accounts[-1], value) for value in chosen], in_gate or len(chosen))
     if len(accounts) > 1:
         rows += [(accounts[0], value) for value in chosen[:: len(chosen) // as_root]]
     return pytest.mark.parametrize(("account", name), rows, indirect=["account"])

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.conftest import few
 from tests.git.conftest import PYTHON
 
 
@@ -202,7 +203,7 @@ HELD = {
 }
 
 
-@pytest.mark.parametrize("way", HELD)
+@pytest.mark.parametrize("way", few(HELD, 4))
 @pytest.mark.parametrize("within", [False, True])
 def test_a_branch_that_another_worktree_holds_in_any_way_stays(pair, way, within):
     # proves GIT-03

@@ -11,7 +11,7 @@ import os
 import shutil
 
 import pytest
-from tests.conftest import need
+from tests.conftest import few, need
 
 SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 # Reads its version beside itself, wherever links have led here.
@@ -288,7 +288,7 @@ SETUPS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SETUPS)
+@pytest.mark.parametrize("name", few(SETUPS, 8))
 def test_every_tool_is_the_one_of_the_host(user_box, name):
     # proves TOOL-04, SAND-10, NEW-D4, NEW-D5
     home = Home(user_box)

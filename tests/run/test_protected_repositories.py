@@ -190,7 +190,7 @@ ATTACKS = {
 }  # fmt: skip
 
 
-@every_case("name", ATTACKS, as_root=8)
+@every_case("name", ATTACKS, as_root=8, in_gate=20)
 def test_git_on_the_host_does_not_run_what_an_agent_planted(box, name):
     # proves SEC-04, SEC-05, C20, C22, C23, D05, D06, D07, D08, D10, D13, D14, D16
     # proves OLD-A3, OLD-A16, OLD-A17, OLD-A18, OLD-A32

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.conftest import PATIENCE, wait_until
+from tests.conftest import PATIENCE, few, wait_until
 from tests.run.test_stubs import entries, journal
 from tests.support import repositories
 
@@ -59,7 +59,7 @@ def play(background):
     return run
 
 
-@pytest.mark.parametrize("order", orders())
+@pytest.mark.parametrize("order", few(orders(), 7))
 def test_sessions_of_one_project_lose_nothing_and_leave_nothing(user_box, play, order):
     # proves MOUNT-01, C21
     checkout = repositories.make(user_box)

@@ -10,7 +10,7 @@ import signal
 import time
 
 import pytest
-from tests.conftest import need, wait_until
+from tests.conftest import few, need, wait_until
 from tests.support.terminals import CLIENT, CTRL_C, CTRL_Z, Terminal, command, content, marked
 
 SHELLS = {
@@ -83,12 +83,12 @@ def suspend_and_resume(box, shell, how):
 
 @pytest.mark.parametrize(
     ("shell", "how"),
-    [
+    few([
         *(("bash", how) for how in (
             "directly", "script", "bash script", "nested scripts", "make", "npm", "subshell", "python",
         )),
         *((shell, how) for shell in ("dash", "zsh", "fish") for how in ("directly", "script", "make")),
-    ],
+    ], 9),
 )  # fmt: skip
 def test_ctrl_z_and_fg_work_with_every_shell_and_wrapper(user_box, shell, how):
     # proves PTY-01, SAND-15, B15
