@@ -148,6 +148,7 @@ def test_what_the_hosts_own_client_renews_is_taken_up(hosts, tmp_path):
     assert hosts.renewals == []
 
 
+@pytest.mark.slow
 def test_twenty_sessions_renew_once_and_nobody_is_logged_out(hosts, tmp_path):
     # proves AUTH-02, I01
     path = log_in(tmp_path, hosts.issue("host"), expires=HOUR * 8)

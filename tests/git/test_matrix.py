@@ -96,7 +96,7 @@ LAYOUTS = {
     "git commit -qam m; git rebase -q o || git status -s",
     "nothing committed": "git init -q; w one 1; git add one; echo remote.git >>.git/info/exclude",
 }
-MOST_DIFFERENT = ("linked worktree", "rebase under way")
+MOST_DIFFERENT = ("linked worktree",)
 FIRST = {
     "merge under way": "t git status; w one both; t git add one; t git commit -qm resolved; t git log --oneline",
     "sha256": "export GIT_DEFAULT_HASH=sha256",

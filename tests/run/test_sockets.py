@@ -8,7 +8,7 @@ import stat
 import uuid
 
 import pytest
-from tests.conftest import need
+from tests.conftest import few, need
 from tests.support.sandbox import PYTHON, listener
 from tests.support.terminals import Terminal
 
@@ -271,7 +271,7 @@ os.killpg(0, 9)
 """
 
 
-@pytest.mark.parametrize("kind", ["absolute", "relative"])
+@pytest.mark.parametrize("kind", few(["absolute", "relative"], 1))
 @pytest.mark.parametrize(
     ("mounts", "bound", "then"),
     [

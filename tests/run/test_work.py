@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import need
+from tests.conftest import few, need
 from tests.run.pieces import HEAVY, LIGHT, Piece
 
 # Who lives behind a registry with an authority of its own has to tell each program; those of the system do no harm.
@@ -35,9 +35,7 @@ def outcome(box, piece: Piece, result) -> tuple[object, ...]:
     return result.returncode, result.stdout, files
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in sorted(PIECES)]
-)
+@pytest.mark.parametrize("name", few(sorted(PIECES, key=lambda name: name in SLOW), 15))
 def test_a_piece_of_work_is_the_same_inside(user_box, name):
     # proves TOOL-11, SAND-06
     piece = PIECES[name]

@@ -994,7 +994,7 @@ def test_a_racing_link_leads_no_snapshot_away(tmp_path):
         assert process.stdout is not None
         process.stdout.readline()
         rounds, limit = 0, time.monotonic() + PATIENCE
-        while rounds < 10 or (seen != {"d", "l"} and time.monotonic() < limit):
+        while rounds < 4 or (seen != {"d", "l"} and time.monotonic() < limit):
             rounds += 1
             entries = look(project).entries
             assert {entry.content for entry in entries.values() if entry.kind == "f"} <= {ours, b""}
