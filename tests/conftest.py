@@ -76,6 +76,9 @@ def wait_until(condition: Callable[[], object], what: str, *, patience: float = 
         time.sleep(0.01)
 
 
+SETPRIV = shutil.which("setpriv") or "setpriv"
+
+
 @dataclass(frozen=True)
 class Account:
     """Somebody who runs claudebox."""
@@ -90,6 +93,12 @@ class Account:
         if os.getuid() == self.uid:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return words before a command that do the same: `subprocess` would fork a large process, which costs 7 ms."""
+        same = os.getuid() == self.uid
+        return () if same else (SETPRIV, f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups", "--")
 
 
 def _accounts() -> list[str]:
@@ -354,8 +363,12 @@ class Box:
         env = self.variables(options.pop("env", None))  # type: ignore[arg-type]
         settings: dict[str, object] = {
             "cwd": self.project, "env": env, "capture_output": True, "timeout": 60, "stdin": subprocess.DEVNULL,
-            "encoding": "utf-8", "errors": "surrogateescape", **self.account.demotion, **options,
+            "encoding": "utf-8", "errors": "surrogateescape", **options,
         }  # fmt: skip
+        if {"user", "extra_groups"} & options.keys():
+            settings = {**self.account.demotion, **settings}
+        else:
+            argv = (*self.account.words, *argv)
         if "input" in settings:
             del settings["stdin"]
         return subprocess.run(argv, check=False, **settings)  # type: ignore[call-overload, no-any-return]

@@ -101,8 +101,7 @@ def test_nothing_of_a_conversation_goes_anywhere_but_to_the_broker(user_box, som
     user_box.environ["ANTHROPIC_API_KEY"] = KEY
     # A network of its own in which every name resolves, and every port of every address is listened on.
     command = ["unshare", "--net", "--mount", sys.executable, "-I", str(REPOSITORY / "tests/support/ears.py")]
-    demotion = ["setpriv", f"--reuid={user_box.account.uid}", f"--regid={user_box.account.gid}", "--clear-groups"]
-    argv = [*demotion, user_box.program, "-y", "--network", "full", "-p", "CANARY-OF-A-PROMPT"]
+    argv = [*user_box.account.words, user_box.program, "-y", "--network", "full", "-p", "CANARY-OF-A-PROMPT"]
     result = subprocess.run(
         command, input=json.dumps({"argv": argv, "key": KEY}), env=user_box.variables(), cwd=user_box.project,
         capture_output=True, text=True, timeout=120, check=False,

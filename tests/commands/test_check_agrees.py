@@ -62,9 +62,7 @@ class Machine:
         self.before = ["unshare", "--mount", "sh", "-ec", f'{script}; exec "$@"', "sh"]
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        own = self.box.account
-        demotion = ["setpriv", f"--reuid={own.uid}", f"--regid={own.gid}", "--clear-groups"]
-        command = (*self.before, *demotion, *self.after_demotion, self.box.program, *words)
+        command = (*self.before, *self.box.account.words, *self.after_demotion, self.box.program, *words)
         options = {"cwd": self.cwd or self.box.project, "user": 0, "group": 0}
         return self.box.host(*command, **options)
 

@@ -245,9 +245,9 @@ def start(pair: Pair, *words: str, **options: object) -> subprocess.Popen[str]:
     """Start a program as the account and return at once."""
     settings: dict[str, object] = {
         "cwd": pair.project, "env": pair.box.variables(), "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
-        "stderr": subprocess.STDOUT, "encoding": "utf-8", **pair.box.account.demotion, **options,
+        "stderr": subprocess.STDOUT, "encoding": "utf-8", **options,
     }  # fmt: skip
-    return subprocess.Popen(words, **settings)  # type: ignore[call-overload, no-any-return]
+    return subprocess.Popen((*pair.box.account.words, *words), **settings)  # type: ignore[call-overload, no-any-return]
 
 
 @pytest.fixture

@@ -156,9 +156,9 @@ def background() -> Iterator[Background]:
         settings: dict[str, object] = {
             "cwd": box.project, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT,
             "encoding": "utf-8", "env": box.variables(options.pop("env", None)),  # type: ignore[arg-type]
-            **box.account.demotion, **options,
+            **options,
         }  # fmt: skip
-        process: subprocess.Popen[str] = subprocess.Popen(argv, **settings)  # type: ignore[call-overload]
+        process: subprocess.Popen[str] = subprocess.Popen((*box.account.words, *argv), **settings)  # type: ignore[call-overload]
         started.append(process)
         return process
 
