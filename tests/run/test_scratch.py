@@ -7,7 +7,8 @@ import os
 import signal
 from pathlib import Path
 
-from tests.conftest import wait_until
+import pytest
+from tests.conftest import fresh_box, wait_until
 
 DISK = ("--set", "scratch=disk")
 PROBE = (
@@ -20,8 +21,16 @@ def scratches(box):
     return glob.glob(f"{box.home}/.claudebox/instances/*/scratch/*")
 
 
-def test_on_disk_it_is_as_in_memory_and_gone_at_the_end(box):
+@pytest.fixture
+def disk_box(account, checkout, monkeypatch):
+    """Return a box on disk; /tmp may be in memory."""
+    monkeypatch.setattr("tempfile.tempdir", "/var/tmp")
+    yield from fresh_box(account, checkout)
+
+
+def test_on_disk_it_is_as_in_memory_and_gone_at_the_end(disk_box):
     # proves TOOL-06
+    box = disk_box
     memory, disk = box.sh(PROBE, flags=("--set", "scratch=memory")), box.sh(PROBE, flags=DISK)
 
     assert memory.stdout.split()[4:6] == ["tmpfs", "tmpfs"]
