@@ -18,6 +18,7 @@ from tests.conftest import wait_until
 from claudebox.agent.record import Upstream
 from claudebox.broker import protocols
 from claudebox.broker.metering import TokenUsage
+from claudebox.broker.model_api import Openings
 from claudebox.network.records import Budget, Trust
 
 OPENAI = Upstream(
@@ -508,3 +509,11 @@ def test_cookies_of_the_upstream_do_not_come_in(models):
         _, headers = caller.head()
     assert "set-cookie" not in headers
     assert headers["x-request-id"] == "7"
+
+
+@pytest.mark.parametrize("path", [b"/v1x/responses", b"/v1", b"/v10/models", b"/V1/models"])
+def test_a_path_that_only_begins_like_the_address_lies_elsewhere(path):
+    # proves AUTH-01
+    openings = Openings(OPENAI)
+    assert openings.below(path) is None
+    assert openings.below(b"/v1/models") == b"/models"

@@ -201,3 +201,10 @@ def test_the_search_imports_nothing_expensive():
     expensive = {"json", "re", "typing", "enum", "hashlib", "urllib", "urllib.parse", "html", "base64", "zlib"}
     assert "claudebox.report.leaks" in loaded
     assert not expensive & set(loaded)
+
+
+@pytest.mark.parametrize("rest", ["/path@of", "?to=me@example.org", "#a@b", ""])
+def test_the_password_of_an_address_is_searched_for_whatever_follows(rest):
+    # proves REPORT-02
+    forms = find_forms([("DATABASE_URL", f"postgres://bob:Qz7pL9xK2mN4@db.example.org{rest}")])
+    assert b"Qz7pL9xK2mN4" in {form for form, _, _ in forms}

@@ -19,7 +19,7 @@ from claudebox.settings import document, parsers, trust
 from claudebox.settings import files as settings_files
 from claudebox.settings import layers as settings_layers
 from claudebox.settings import table as settings_table
-from claudebox.settings.layers import Layer, Settings
+from claudebox.settings.layers import Layer, Settings, SettingValue
 from claudebox.settings.records import Field, LimitRequest, NameRequest, Policy, Setting, UndoRequest
 from claudebox.settings.table import SETTINGS
 
@@ -211,3 +211,15 @@ def test_built_in_profiles_only_tighten_and_give_a_reason_for_each_setting(home)
 def test_a_layer_of_an_unknown_setting_is_a_bug_and_not_ignored():
     with pytest.raises(KeyError):
         settings_layers.merge(settings_layers.parse_arguments([]), {}, (Layer("x", {"nothing": ()}),))
+
+
+def test_units_are_what_people_mean_by_them():
+    # proves FLEET-02
+    def read(parse: Any, text: str) -> Any:
+        return parse(SettingValue(text, "config.toml"))
+
+    assert [read(parsers.size, text) for text in ("7", "2K", "2kB", "3MiB", "1g", "1T")] == [
+        7, 2048, 2048, 3 << 20, 1 << 30, 1 << 40,
+    ]  # fmt: skip
+    assert [read(parsers.time, text) for text in ("90s", "2m", "1h", "1d")] == [90, 120, 3600, 86400]
+    assert [read(parsers.tokens, text) for text in ("200k", "2M")] == [200_000, 2_000_000]
