@@ -96,7 +96,7 @@ class Account:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return words before a command that do the same: `subprocess` would fork a large process, which costs 7 ms."""
+        """Return the words that make a command run as this account; a fork by `subprocess` would cost 7 ms more."""
         same = os.getuid() == self.uid
         return () if same else (SETPRIV, f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups", "--")
 
@@ -269,7 +269,7 @@ def account(request: pytest.FixtureRequest, ordinary_account: Account) -> Accoun
 
 
 def few(values: Iterable[object], count: int) -> list[object]:
-    """Return parameters, many of a kind: the gate tries so many of them, spread evenly, and a release tries all."""
+    """Return parameters of which the gate tries `count`, spread evenly; a release tries them all."""
     chosen = list(values)
     kept = {number * len(chosen) // count for number in range(count)}
     rows = [value if isinstance(value, tuple) else (value,) for value in chosen]

@@ -104,7 +104,7 @@ def forget_repository(path: str) -> None:
 
 
 def find_layout(path: str) -> Layout | None:
-    """Return the layout of a repository, or of one that was made inside and came back whole; None: there is none."""
+    """Return the layout of a repository, also of one that was made inside and has come back; None without one."""
     layout = git_state.read_layout(path) if git_state.has_state(path) else None
     if layout is None or layout.common:
         return layout

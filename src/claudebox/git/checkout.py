@@ -139,7 +139,7 @@ class Checkout:
         return found | ({self._agent_tree} - {"", self._base_tree, self._host_tree})
 
     def forget(self, failed: set[str]) -> None:
-        """Bring no index that needs objects which did not come."""
+        """Bring no index whose objects did not come."""
         if self._agent_tree in failed:
             self._agent_tree = ""
 

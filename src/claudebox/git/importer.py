@@ -235,7 +235,7 @@ class _Import:
         inbound = [move for move in merged.inbound if f"ref: {move.name}" == agent.head()[0]]
         if len(inbound) < len(merged.inbound):
             self._follow([move for move in merged.inbound if move not in inbound])
-        failed = {value for value in carried if answers.get(value)}  # some of what they lead to may be there
+        failed = {value for value in carried if answers.get(value)}  # though some of their objects may be there
         self._refused.update((move.name, answers[move.new]) for move in (*here, *there) if move.new in failed)
         here, there = ([move for move in moves if move.new not in failed] for moves in (here, there))
         checkout.forget(failed)

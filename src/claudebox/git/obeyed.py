@@ -1,8 +1,8 @@
 """Commits that change what tools of the host obey: hooks, included configuration, programs that git is told to run.
 
 Such paths are read-only in the project, but a commit can change them, and the next `git checkout`, `stash` or `reset`
-of the user writes them. So such a branch arrives under another name, for the user to look at, and one that has a masked
-file as well: its values would be the fake ones. What other tools obey is named.
+of the user writes them. So such a branch arrives under another name, for the user to look at. So does one with a masked
+file, whose values could only be fake. What other tools obey is named.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ def _copy_refs(
     os.makedirs(f"{new}/refs/tags", exist_ok=True)
     of_checkout = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
     found = {name: value for name, value in copier.contents("refs") if not name.startswith(of_checkout)}
-    copier.files(("packed-refs",))  # after the loose ones, which a gc of the host may just be moving there
+    copier.files(("packed-refs",))  # after the loose ones, which a gc on the host may be moving there
     if hidden is not None:
         _hide_packed(f"{new}/packed-refs", hidden)
         found = {name: value for name, value in found.items() if not hidden(name)}

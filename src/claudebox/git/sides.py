@@ -120,9 +120,9 @@ class Side:
         return [row.split(" ")[0] for row in found.decode("ascii", "replace").split("\n") if row.endswith(" missing")]
 
     def has_all(self, ids: Iterable[str]) -> bool:
-        """Return whether these objects are there with all that they lead to, as far as refs do not.
+        """Return whether these objects are there, and everything that they lead to and no ref does.
 
-        That one exists is not enough: of an import that failed, the newest commit may be there without those before.
+        To find the objects alone is not enough: a failed import may have left a commit there without its parents.
         """
         words = ("rev-list", "--objects", "--quiet", "--stdin", "--not", "--all")
         data = "".join(f"{value}\n" for value in ids).encode()
@@ -377,7 +377,7 @@ MOVED_MEANWHILE = "it moved meanwhile"
 _CAPABILITIES = "report-status delete-refs ofs-delta object-format="
 _PACK = ("git", "pack-objects", "--revs", "--stdout", "-q", "--delta-base-offset")
 _MOST_ALONE = 50  # refs that are sent one by one after a pack was refused
-# The last one: a gc of the host removed the directory that an object was to go into.
+# "unable to migrate": a gc on the host removed the directory that an object was to go into.
 _LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "reference already", "unable to migrate")
 
 

@@ -283,7 +283,7 @@ def refuse_taken(box: GitSandbox, copy: Copy) -> None:
         )
 
 
-# Another git is just making a worktree, which this one could not read; or a gc took the one of this for a dead one.
+# Another git was making a worktree, which ours could not read; or a gc removed ours, unfinished, as a dead one.
 _LOST_RACES = ("failed to read", "No such file or directory")
 
 

@@ -167,8 +167,7 @@ def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
     """Yield the variables that lead programs to a proxy."""
     environ = host.environ
     proxy, _ = usable_proxy(environ)
-    # Claude Code before 2.1.295 asks a proxy for what it sends to the broker's socket, other agents for what is on
-    # loopback.
+    # The broker is not reached through the proxy: at its socket by Claude Code before 2.1.295, on loopback by others.
     broker = policy.agent.upstream.nowhere.partition("://")[2] or (_LOOPBACK[1] if policy.agent.upstreams else "")
     direct = tuple(dict.fromkeys((*_LOOPBACK, *filter(None, (broker,)))))
     if policy.tier.listed:

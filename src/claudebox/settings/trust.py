@@ -177,12 +177,12 @@ def shows_secrets(state: str, project: str) -> bool:
 
 
 def show_secrets(state: str, project: str) -> None:
-    """Remember that."""
+    """Remember that the agent may read the secrets of a project."""
     approve(_answer(state, project), _SHOWS_SECRETS)
 
 
 def hide_secrets(state: str, project: str) -> bool:
-    """Forget it; return whether it was so."""
+    """Mask them again; return whether it was remembered otherwise."""
     return revoke(state, _answer(state, project).path)
 
 

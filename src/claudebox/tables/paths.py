@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 # In the home: copies of projects for agents, PROJECT/NAME; the one part of our own state in which claudebox starts.
 STATE, COPIES = ".claudebox", "work"
 
-# In the directory of an agent: the user's own texts for it, which can come along.
-
 # Below the home unless absolute. Each hides everything beneath it (SAND-09).
 HIDDEN: tuple[tuple[str, str], ...] = (
     (".ssh", "SSH keys"),

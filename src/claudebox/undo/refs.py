@@ -42,7 +42,7 @@ def read_refs(private: str, common: str, git_dir: str, work_tree: str, only: str
     """
     names = [name for kind in ("heads", "tags") for name in _loose(f"{common}/refs/{kind}", f"refs/{kind}")]
     loose = {name: os.fsdecode((read_small(f"{common}/{name}") or b"").strip()) for name in names}
-    # After the loose ones, which a gc may just be moving there.
+    # After the loose ones, which a gc may be moving there.
     packed = parse_refs(os.fsdecode(read_small(f"{common}/packed-refs", limit=1 << 28) or b""))
     refs = {name: value for name, value in packed.items() if name.startswith(("refs/heads/", "refs/tags/"))}
     refs |= {name: value for name, value in loose.items() if value}
@@ -98,7 +98,7 @@ def with_index(row: KeptRefs, content: bytes, mtime: int, keep: Callable[[bytes]
 
 
 def _digest_staged(index: bytes, digest: int) -> str:
-    """Return a digest of an index without the times, which `git status` renews; "" if nothing is in it."""
+    """Return a digest of an index without the times, which `git status` renews; "" for an empty index."""
     if index[:4] != b"DIRC":
         return syscalls.sha256(index)
     found = syscalls.new_sha256()
