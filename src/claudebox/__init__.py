@@ -1,4 +1,4 @@
 """claudebox: coding agents with every permission, in a sandbox without your secrets."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 SUMMARY = "coding agents with every permission, in a sandbox without your secrets"
